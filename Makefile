@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test quick test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators models wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test quick test-all test-slow frameworks bench peers soak goals newest fuzz docs gen operators models wasm native sanitize threads web extension wheel wheels release notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -67,7 +67,7 @@ test-slow: test ## run the tests marked slow alone
 frameworks: $(stamp)/venv-test $(stamp)/native $(stamp)/demo-model $(stamp)/browser $(stamp)/frameworks ## build a page with each web framework and run it, about 3 minutes
 	$(python) -m pytest tests/frameworks/frameworks.py -q
 
-check: $(stamp)/venv-check $(stamp)/node $(stamp)/logic $(stamp)/shaders ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
+check: $(stamp)/venv-check $(stamp)/node $(stamp)/logic $(stamp)/shaders ## check format, lint, types and structure: under a minute once its tools are there, without torch, a browser or a compiler
 	$(checker)ruff format --check --quiet .
 	$(checker)ruff check --quiet .
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
@@ -121,7 +121,7 @@ operators: $(stamp)/venv-test $(stamp)/native ## write the table of operators: t
 models: ## write the table of families of models that tests run: docs/reference/models.md
 	$(PYTHON) tests/families.py
 
-docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and check its links: .build/docs/index.html
+docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and check its links: .build/docs/index.html (EDGEWISE_REPOSITORY=address: with a link to it)
 	npm --prefix web/typedoc run --silent build
 	NO_MKDOCS_2_WARNING=1 .build/venv-docs/bin/mkdocs build --quiet
 	$(PYTHON) tests/docs/links.py .build/docs
@@ -144,8 +144,13 @@ wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## build the wheels for 
 wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, macOS and Windows; check them: dist/wheels/
 	.build/venv-wheels/bin/python -m pytest tests/wheels -q -p no:cacheprovider --noconftest
 
+WHEELS ?= yes
+release: $(stamp)/pack $(stamp)/venv-wheels $(if $(filter yes,$(WHEELS)),$(stamp)/wheels) ## gather what is published, with hashes and an SBOM, and check it: dist/release/ (WHEELS=no: of Python the sdist alone)
+	.build/venv-wheels/bin/python python/wheels/release.py $(if $(filter yes,$(WHEELS)),,--sdist-only)
+	.build/venv-wheels/bin/python -m pytest tests/wheels/test_release.py -q -p no:cacheprovider --noconftest
+
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
-	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads shaders web wheel wheel-pure text-library demo-model)
+	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt web/compiler/dist web/compiler/LICENSE web/compiler/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads shaders web wheel wheel-pure text-library demo-model)
 	rm -f python/edgewise/host/engine/*.so python/edgewise/compiler/gpu/gen/shaders.py web/src/gen/shaders*.ts
 
 # Tools
@@ -272,8 +277,9 @@ $(stamp)/threads: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/s
 	@$(MAKE) --silent --no-print-directory -C .build/threads > .build/threads/log
 	@touch $@
 
-# The library with the engine in one file, for npm and script tags.
-$(stamp)/pack: web/pack.mjs web/licenses.mjs LICENSE $(stamp)/web $(stamp)/wasm
+# The library with the engine in one file, for npm and script tags, and the package
+# edgewise-compiler. The one file has the hashes of the wheel and its snapshot.
+$(stamp)/pack: web/pack.mjs web/licenses.mjs web/compiler.mjs web/compiler/package.json web/compiler/README.md LICENSE $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure
 	npm --prefix web run --silent pack
 	@touch $@
 
@@ -283,16 +289,18 @@ $(stamp)/web-ext: tests/examples/package.json | $(stamp)/system
 	@cp $< .build/extension-tools/ && npm --prefix .build/extension-tools install --silent --no-fund --no-audit --ignore-scripts
 	@touch $@
 
-# The bundlers and runtimes under test, and the npm package beside them.
+# The bundlers and runtimes under test, and the npm packages beside them.
 $(stamp)/node-bundlers: tests/bundlers/package.json tests/bundlers/package-lock.json | $(stamp)/system
 	@mkdir -p .build/bundlers && cp $^ .build/bundlers/
 	npm --prefix .build/bundlers ci --silent --no-fund --no-audit --ignore-scripts
 	@touch $@
 
-$(stamp)/bundlers: $(stamp)/node-bundlers $(stamp)/pack $(stamp)/wheel-pure
-	@rm -rf .build/bundlers/node_modules/edgewise .build/bundlers/*.tgz && mkdir -p .build/bundlers/node_modules/edgewise
-	@cd web && npm pack --silent --pack-destination ../.build/bundlers > ../.build/bundlers/log
-	@tar xzf .build/bundlers/edgewise-*.tgz -C .build/bundlers/node_modules/edgewise --strip-components=1
+npm_packages := edgewise edgewise-compiler
+$(stamp)/bundlers: $(stamp)/node-bundlers $(stamp)/pack
+	@rm -rf $(npm_packages:%=.build/bundlers/node_modules/%) .build/bundlers/*.tgz
+	@cd web && npm pack --silent --pack-destination ../.build/bundlers . ./compiler > ../.build/bundlers/log
+	@cd .build/bundlers && for name in $(npm_packages); do mkdir -p node_modules/$$name && \
+	  tar xzf $$name-[0-9]*.tgz -C node_modules/$$name --strip-components=1 || exit 1; done
 	@touch $@
 
 # The smallest app of each framework. edgewise is the npm package, as above.
@@ -304,9 +312,9 @@ $(stamp)/node-frameworks: $(wildcard tests/frameworks/*/package.json tests/frame
 	@touch $@
 
 $(stamp)/frameworks: $(stamp)/node-frameworks $(stamp)/bundlers
-	@for name in $(frameworks); do \
-	  rm -rf .build/frameworks/$$name/node_modules/edgewise && \
-	  cp -r .build/bundlers/node_modules/edgewise .build/frameworks/$$name/node_modules/ || exit 1; done
+	@for name in $(frameworks); do for package in $(npm_packages); do \
+	  rm -rf .build/frameworks/$$name/node_modules/$$package && \
+	  cp -r .build/bundlers/node_modules/$$package .build/frameworks/$$name/node_modules/ || exit 1; done; done
 	@touch $@
 
 # The shaders of core/kernels and core/sampling, as modules of Python and TypeScript.
@@ -331,7 +339,7 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model.edge
 	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model-gpu.edge
-	@for room in see morse voice draw learner; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
+	@for room in see morse voice draw learner speak; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 
 # Real models for the rooms, from pinned packages. Their conversion needs torch.
@@ -352,7 +360,7 @@ $(stamp)/text-library: $(stamp)/logic web/text-library.mjs web/bundle.mjs web/li
 
 # A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm
 # and bytecode for Pyodide's Python.
-$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs web/package-lock.json $(stamp)/wasm $(stamp)/text-library $(stamp)/venv | $(stamp)/web
+$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs wasm/pyodide/warm.py web/package-lock.json $(stamp)/wasm $(stamp)/text-library $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/

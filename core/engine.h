@@ -121,6 +121,17 @@ int32_t ew_plan_load(ew_engine *, const void *bytes, size_t n, ew_plan **out);
  * one of the two is writable. */
 int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes);
 
+/* Binds a slot that consists of `count` equal pages, the weights of an expert each, to memory that
+ * each page has of its own, so that pages can be away. The caller changes `data` between runs and
+ * while a run waits for a page (EW_AWAY). The array and the memory must be valid until the slot is
+ * bound again, and no step may write them. EW_E_ARGUMENT unless products of experts alone read the slot (expert_gemm, expert_nbits), from
+ * its beginning on, as weights, scales, zero points or bias. */
+typedef struct {
+  void *data;    /* NULL while it is away */
+  uint64_t used; /* when a step last used it: higher for later uses; the engine sets it */
+} ew_page_entry;
+int32_t ew_plan_pages(ew_plan *, uint32_t slot, ew_page_entry *pages, uint32_t count);
+
 /* Which steps use a slot: bit 0 init steps, bit 1 other steps. */
 int32_t ew_plan_slot_use(const ew_plan *, uint32_t slot);
 
@@ -167,6 +178,13 @@ int32_t ew_plan_run_steps(ew_plan *, uint32_t first, uint32_t count, double *sec
  * nothing, or too small (EW_E_ARGUMENT). The size of a step's record does not depend on registers.
  * EW_E_PARAM, EW_E_BOUNDS or EW_E_ALIAS, as from a run, if a step cannot run with these values. */
 int32_t ew_plan_resolve(ew_plan *, uint32_t first, uint32_t count, void *out, size_t *bytes);
+
+/* Returned by a run that needs a page that is away: ew_last_error has the slot as `operand` and the
+ * number of the page as `detail`. The host brings the page, and may take away others, and calls
+ * ew_plan_go_on, which returns as the run would have, and writes its times. Or it gives up: the next run begins anew. */
+enum { EW_AWAY = -2 };
+/* EW_E_ARGUMENT if no run of the plan waits, or another one has run since. */
+int32_t ew_plan_go_on(ew_plan *);
 
 void ew_plan_free(ew_plan *);
 #endif

@@ -40,6 +40,11 @@ typedef struct {
    * and the number of steps to skip after this one, negative to go back. */
   int64_t counter;
   int32_t skip;
+  /* Of kernels whose weights may come in pages (ew_page): the number of the first page that they
+   * have not finished with, in a step that goes on after it has waited for that page. */
+  int32_t page;
+  ew_plan *plan;    /* that the step belongs to, */
+  const void *step; /* its ew_step */
 } ew_context;
 
 #include "gen/kernels.h"
@@ -75,6 +80,15 @@ void ew_parallel(ew_context *, int32_t count, ew_task task, void *arg);
  * loops outside of tasks. */
 bool ew_stopping(const ew_context *);
 int32_t ew_parallel_width(const ew_context *); /* number of threads that ew_parallel can use */
+
+/* Address of part `number` of an operand that consists of equal parts, `stride` bytes apart, of
+ * which the kernel reads the first `bytes` bytes; NULL where the operand is absent. Returns
+ * EW_AWAY if the host has bound the operand in pages (ew_plan_pages) and this one is not in memory:
+ * the kernel returns that code as well, and is called again with ew_context.page = number once it
+ * is there, with all other memory unchanged. Pages that were in memory may then have gone. Only for
+ * operands that the kernel declares with `pages`, on the calling thread. */
+int32_t ew_page(ew_context *, int32_t operand, void *base, int32_t number, int64_t stride,
+                int64_t bytes, void **out);
 
 /* A kernel is a function
  *

@@ -12,7 +12,8 @@ enum { FEW = 8 }; /* up to this many fresh slots are compared one by one; more a
 static uintptr_t begin_of(const ew_slot *s) { return (uintptr_t)s->data; }
 /* ew_plan_bind has checked that the sum does not wrap */
 static uintptr_t end_of(const ew_slot *s) { return (uintptr_t)s->data + (uintptr_t)s->room; }
-static bool is_there(const ew_slot *s) { return s->bound && s->room; }
+/* Pages are read-only memory of the host. */
+static bool is_there(const ew_slot *s) { return s->bound && s->room && !s->pages; }
 
 static bool overlap(uintptr_t a, uintptr_t a_end, uintptr_t b, uintptr_t b_end) {
   return a < b_end && b < a_end;
@@ -28,8 +29,44 @@ EW_API(ew_plan_bind) int32_t ew_plan_bind(ew_plan *p, uint32_t slot, void *data,
   if (!none && (s->data != data || s->room != room || !s->bound) && !s->fresh)
     s->fresh = true, p->fresh[p->n_fresh++] = slot;
   if (s->room != room) s->room = room, p->version++; /* steps that use it are checked again */
-  s->data = data, s->bound = !none;
+  s->data = data, s->bound = !none, s->pages = NULL;
   return EW_OK;
+}
+
+EW_API(ew_plan_pages)
+int32_t ew_plan_pages(ew_plan *p, uint32_t slot, ew_page_entry *pages, uint32_t count) {
+  bool good = slot < p->n_slots && pages && count && count <= INT32_MAX &&
+              !p->slots[slot].writable && !p->slots[slot].grows &&
+              p->slots[slot].bytes % count == 0;
+  for (uint32_t i = 0; good && i < p->n_init_steps + p->n_steps; i++)
+    for (int k = 0; k < p->steps[i].kernel->n_operands; k++) {
+      const ew_operand *o = &p->steps[i].operands[k];
+      if (o->buffer == EW_SLOT0 + slot)
+        good = good && p->steps[i].kernel->pages >> k & 1 && !o->offset && !o->reg;
+    }
+  if (!good) return ew_fail(p->engine, EW_E_ARGUMENT, -1, slot, -1, count);
+  ew_slot *s = &p->slots[slot];
+  s->data = NULL, s->room = s->bytes, s->bound = true, s->pages = pages, s->n_pages = count;
+  p->version++;
+  return EW_OK;
+}
+
+int32_t ew_page(ew_context *c, int32_t operand, void *base, int32_t number, int64_t stride,
+                int64_t bytes, void **out) {
+  const uint32_t buffer = ((const ew_step *)c->step)->operands[operand].buffer;
+  const uint32_t slot = buffer - EW_SLOT0;
+  const ew_slot *s = buffer >= EW_SLOT0 && buffer != EW_NONE ? &c->plan->slots[slot] : NULL;
+  if (!s || !s->pages) {
+    *out = base ? (char *)base + number * stride : NULL;
+    return EW_OK;
+  }
+  const int64_t page = (int64_t)(s->bytes / s->n_pages);
+  if ((uint32_t)number >= s->n_pages || stride != page || bytes > page) return EW_E_BOUNDS;
+  *out = s->pages[number].data;
+  s->pages[number].used = ++c->engine->uses;
+  if (*out) return EW_OK;
+  c->plan->slot = slot, c->plan->page = number;
+  return EW_AWAY;
 }
 
 EW_API(ew_plan_slot_use) int32_t ew_plan_slot_use(const ew_plan *p, uint32_t slot) {

@@ -17,7 +17,8 @@ typedef struct {
 enum { EW_CHECKED = -1, EW_CHECK_OVERFLOW = -2 }; /* results of ew_functions.check */
 
 typedef struct {
-  uint16_t param_bytes, n_operands, outputs, optional; /* outputs, optional: one bit per operand */
+  uint16_t param_bytes, n_operands;
+  uint16_t outputs, optional, pages; /* a bit per operand; pages: it finds it by ew_page */
   /* for each output, a bit mask of the inputs that may be the same memory */
   uint16_t inplace[EW_MAX_OPERANDS];
 } ew_kernel;

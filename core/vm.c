@@ -113,8 +113,8 @@ int32_t ew_step_refresh(ew_plan *p, ew_step *s) {
   return code;
 }
 
-/* Runs step *at and sets *at to the next one. */
-static int32_t run_step(ew_plan *p, uint32_t *at) {
+/* Runs step *at and sets *at to the next one. page: of a step that goes on, else 0. */
+static int32_t run_step(ew_plan *p, uint32_t *at, int32_t page) {
   ew_step *s = &p->steps[(*at)++];
   const int32_t changed = ew_step_refresh(p, s);
   if (changed) return changed;
@@ -131,12 +131,13 @@ static int32_t run_step(ew_plan *p, uint32_t *at) {
                                             : p->slots[o->buffer - EW_SLOT0].data;
     operand[i] = base + (o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0));
   }
-  ew_context c = {.engine = p->engine};
+  ew_context c = {.engine = p->engine, .plan = p, .step = s, .page = page};
   if (s->jumps && s->params[0] >= 0) c.counter = p->registers[s->params[0]];
   int32_t code = s->code->run(&c, s->params, operand);
   /* the error may result from skipped tasks */
   const int32_t stopped = __atomic_load_n(&p->engine->stopped, __ATOMIC_RELAXED);
   if (stopped) return ew_fail(p->engine, EW_E_STOPPED, s - p->steps, -1, s->id, stopped);
+  if (code == EW_AWAY) return ew_fail(p->engine, code, s - p->steps, p->slot, s->id, p->page);
   if (code) return ew_fail(p->engine, code, s - p->steps, -1, s->id, c.detail);
   return s->jumps ? ew_follow_jump(p, s, &c, at) : EW_OK;
 }
@@ -175,9 +176,10 @@ static int32_t check_memory(ew_plan *p, uint32_t first, uint32_t end) {
 }
 
 /* Runs step `at` and those that follow, to end - 1. Returns EW_PAUSED after `pause` iterations of
- * loops. seconds: NULL, or the times of `count` steps from `first` on. */
-static int32_t run_from(ew_plan *p, uint32_t at, uint32_t end, uint32_t pause, double *seconds,
-                        uint32_t first, uint32_t count) {
+ * loops, and EW_AWAY from a step that needs a page: it is called again with that page, else with 0.
+ * seconds: NULL, or the times of `count` steps from `first` on. */
+static int32_t run_from(ew_plan *p, uint32_t at, uint32_t end, uint32_t pause, int32_t page,
+                        double *seconds, uint32_t first, uint32_t count) {
   ew_engine *e = p->engine;
   e->paused = NULL;
   const int32_t memory = check_memory(p, at, end);
@@ -188,14 +190,20 @@ static int32_t run_from(ew_plan *p, uint32_t at, uint32_t end, uint32_t pause, d
     const uint32_t step = at;
     if (ew_engine_stopping(e))
       return ew_fail(e, EW_E_STOPPED, step, -1, p->steps[step].id, e->stopped);
-    int32_t code = run_step(p, &at);
+    int32_t code = run_step(p, &at, page);
+    if (code == EW_AWAY) {
+      p->next = step, p->end = end, p->pause = pause, p->away = true, e->paused = p;
+      p->seconds = seconds, p->first = first, p->count = count;
+    }
     if (code) return code;
+    page = 0;
     if (seconds) {
       double after = now();
       if (step - first < count) seconds[step - first] += after - before;
       before = after;
     }
-    if (p->trips >= pause && at < end) return p->next = at, e->paused = p, EW_PAUSED;
+    if (p->trips >= pause && at < end)
+      return p->next = at, p->away = false, e->paused = p, EW_PAUSED;
   }
   return EW_OK;
 }
@@ -207,15 +215,20 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
   uint32_t at = first;
   while (at < first + count && p->steps[at].inside) at++;
   const uint32_t end = at < first + count ? p->steps[first + count - 1].end : at;
-  return run_from(p, at, end, UINT32_MAX, seconds, first, count);
+  return run_from(p, at, end, UINT32_MAX, 0, seconds, first, count);
+}
+
+EW_API(ew_plan_go_on) int32_t ew_plan_go_on(ew_plan *p) {
+  if (p->engine->paused != p || !p->away) return ew_fail(p->engine, EW_E_ARGUMENT, -1, -1, -1, 0);
+  return run_from(p, p->next, p->end, p->pause, p->page, p->seconds, p->first, p->count);
 }
 
 EW_API(ew_plan_run_some) int32_t ew_plan_run_some(ew_plan *p, uint32_t trips) {
-  const bool goes_on = p->engine->paused == p;
+  const bool goes_on = p->engine->paused == p && !p->away;
   if (!goes_on) p->trips = 0;
   const uint32_t pause = trips < UINT32_MAX - p->trips ? p->trips + trips : UINT32_MAX;
   const uint32_t first = p->n_init_steps;
-  return run_from(p, goes_on ? p->next : first, first + p->n_steps, pause, NULL, first, 0);
+  return run_from(p, goes_on ? p->next : first, first + p->n_steps, pause, 0, NULL, first, 0);
 }
 
 EW_API(ew_plan_trips) uint32_t ew_plan_trips(ew_plan *p, uint32_t limit) {

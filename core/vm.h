@@ -16,6 +16,7 @@ struct ew_engine {
   uint8_t *arena;
   uint64_t arena_bytes;  /* maximum over the loaded plans */
   const ew_plan *paused; /* whose run goes on at ew_plan.next; its values are in the arena */
+  uint64_t uses;         /* of pages */
   ew_error error;
 };
 
@@ -41,6 +42,8 @@ typedef struct {
   bool writable, grows, bound, in_steps; /* in_steps: used by a step that is not an init step */
   /* listed in ew_plan.fresh: bound since the last overlap check */
   bool fresh;
+  ew_page_entry *pages; /* instead of data */
+  uint32_t n_pages;
   uint32_t init_begin, init_end; /* range of the init steps that use it; empty if equal */
 } ew_slot;
 
@@ -57,7 +60,13 @@ struct ew_plan {
   int64_t *registers;
   uint64_t version;          /* incremented when a register changes */
   uint32_t trips, max_trips; /* iterations of all loops in the latest run, and their limit */
-  uint32_t next;             /* step at which a paused run goes on */
+  uint32_t next;             /* step at which a paused run goes on, */
+  uint32_t end, pause;       /* its end, and the iterations of loops after which it pauses */
+  double *seconds;           /* the times of `count` steps from `first` on, or NULL */
+  uint32_t first, count;
+  bool away;     /* whether it waits for a page, */
+  uint32_t slot; /* of this slot, */
+  int32_t page;  /* with this number */
   ew_slot *slots;
   uint32_t *fresh, n_fresh;  /* slots bound since the last check; capacity n_slots */
   const uint8_t *arena_seen; /* engine's arena at the time of the last overlap check */

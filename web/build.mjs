@@ -138,7 +138,7 @@ for (const name of [
 const byAddress = {
   name: "edgewise by its address",
   setup: (b) =>
-    b.onResolve({ filter: /^edgewise(\/offline|\/federated)?$/ }, ({ path }) => ({
+    b.onResolve({ filter: /^edgewise(\/offline|\/federated|\/phonemes)?$/ }, ({ path }) => ({
       path: `../${basename(path)}.js`,
       external: true,
     })),

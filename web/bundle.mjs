@@ -7,7 +7,7 @@ import { minify } from "terser";
 
 export const here = dirname(fileURLToPath(import.meta.url));
 export const out = join(here, "dist");
-const { version, devDependencies } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
+const { version } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
 
 /** A fingerprint of the compiler's sources, which determine the plans that it makes. */
 function compilerId() {
@@ -41,7 +41,6 @@ export const options = {
   define: {
     __VERSION__: JSON.stringify(version),
     __COMPILER__: JSON.stringify(compilerId()),
-    __PYODIDE__: JSON.stringify(devDependencies.pyodide),
     __WHEEL__: JSON.stringify(wheelName(version)),
   },
 };

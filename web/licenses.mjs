@@ -1,22 +1,31 @@
 // The licences in the npm package: the library's own, and those of what its files contain.
 import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { here } from "./bundle.mjs";
+import { here, out } from "./bundle.mjs";
 
-const PARTS = `Edgewise is licensed under the Apache License 2.0, see LICENSE. Its files contain
+const BEGIN = `Edgewise is licensed under the Apache License 2.0, see LICENSE. Its files contain
 parts of others:
+`;
 
-dist/engine/*.wasm, the one-file builds and the wheel: parts of Emscripten's system libraries,
+const ENGINES = `parts of Emscripten's system libraries,
 among them musl (MIT, Copyright © 2005-2020 Rich Felker, et al.) and LLVM's compiler-rt
 (Apache License 2.0 with LLVM exceptions).
 Sources and licences: https://github.com/emscripten-core/emscripten
+`;
 
-dist/edgewise-*.snapshot: the memory of a running Python, with parts of
-- CPython, Copyright © 2001 Python Software Foundation. All Rights Reserved.
-  (Python Software Foundation License 2.0): https://docs.python.org/3/license.html
-- Pyodide (Mozilla Public License 2.0). Sources: https://github.com/pyodide/pyodide
-
+const PARTS = `${BEGIN}
+dist/engine/*.wasm and the one-file builds: ${ENGINES}
 The scripts: the following packages.
+`;
+
+const COMPILER = `${BEGIN}
+dist/pyodide, and dist/edgewise-*.snapshot, the memory of a running Python:
+- Pyodide (Mozilla Public License 2.0). Sources: https://github.com/pyodide/pyodide
+- CPython, Copyright © 2001 Python Software Foundation. All Rights Reserved.
+  (Python Software Foundation License 2.0), and the libraries that it contains:
+  https://docs.python.org/3/license.html
+
+The wheel, and dist/pyodide/pyodide.asm.wasm: ${ENGINES}
 `;
 
 /**
@@ -32,13 +41,19 @@ export function licensesOf(inputs) {
   });
 }
 
+const RULE = `\n${"-".repeat(80)}\n\n`;
+
 /**
- * Writes LICENSE and THIRD-PARTY-LICENSES.txt beside package.json.
+ * Writes LICENSE and THIRD-PARTY-LICENSES.txt beside each package.json.
  * @param inputs paths of the sources of the bundles, relative to the working directory
  */
 export function writeLicenses(inputs) {
-  const rule = `\n${"-".repeat(80)}\n\n`;
-  const text = [PARTS, ...licensesOf(inputs)].join(rule);
+  const text = [PARTS, ...licensesOf(inputs)].join(RULE);
   writeFileSync(join(here, "THIRD-PARTY-LICENSES.txt"), text);
-  copyFileSync(join(here, "../LICENSE"), join(here, "LICENSE"));
+  // the wheel has the text library's packages
+  const library = readFileSync(join(out, "python/text-library.LICENSES.txt"), "utf8");
+  const compiler = [COMPILER, library].join(RULE);
+  writeFileSync(join(here, "compiler/THIRD-PARTY-LICENSES.txt"), compiler);
+  for (const folder of [here, join(here, "compiler")])
+    copyFileSync(join(here, "../LICENSE"), join(folder, "LICENSE"));
 }

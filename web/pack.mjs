@@ -1,12 +1,14 @@
 // npm run pack: edgewise.inline.js and edgewise.global.js, each the library in one file: the script
-// of workers as text, the engines compressed; and the parts beside it, which few pages use. Runs
-// after build.mjs, when dist/engine/ is there. It also writes the licences.
+// of workers as text, the engines compressed; and the parts beside it, which few pages use; and the
+// package edgewise-compiler. Runs after build.mjs, when dist/engine/ and the wheel are there. It
+// also writes the licences.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import zopfli from "@gfx/zopfli";
 import { build } from "esbuild";
 import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
+import { packCompiler } from "./compiler.mjs";
 import { writeLicenses } from "./licenses.mjs";
 import { buildWhole } from "./worker.mjs";
 
@@ -23,16 +25,6 @@ const { text: worker, beside, inputs } = await buildWhole();
 
 const engineFile = (name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`));
 
-/** The byte of simd128 that says that memory is not shared; the others are as in the second. */
-function unshared() {
-  const [plain, threads] = [engineFile("simd128"), engineFile("simd128-threads")];
-  const at = plain.findIndex((byte, i) => byte !== threads[i]);
-  const byte = plain[at];
-  threads[at] = byte;
-  if (!plain.equals(threads)) throw new Error("simd128 and simd128-threads differ in a byte more");
-  return { at, byte };
-}
-
 async function engines() {
   const files = BUILDS.map(engineFile);
   const cut = (file, piece) => Math.floor((file.length * piece) / PIECES);
@@ -41,7 +33,6 @@ async function engines() {
   );
   return {
     builds: BUILDS,
-    changed: unshared(),
     sizes: files.map((file) => file.length),
     pieces: PIECES,
     deflated: Buffer.from(
@@ -52,6 +43,7 @@ async function engines() {
 }
 
 const engineText = JSON.stringify(await engines());
+const compilerText = JSON.stringify(packCompiler());
 
 /**
  * What is beside the one file: the hash of each, and its address, which is literal, so that
@@ -59,7 +51,7 @@ const engineText = JSON.stringify(await engines());
  * @param module whether the script knows its address by `import.meta`
  */
 function besideText(module) {
-  const builds = [...[...BUILDS, "simd128"].map((name) => `${name}-full`), "relaxed-threads-64"];
+  const builds = [...BUILDS.map((name) => `${name}-full`), "relaxed-threads-64"];
   const engines = builds.map((name) => `engine/edgewise-${name}.wasm`);
   const files = [...beside.map((name) => `${name}.js`), ...engines].map((path) => {
     const hash = createHash("sha256")
@@ -82,6 +74,7 @@ const packed = (module) => ({
       contents: [
         `export const engines = ${engineText};`,
         `export const beside = ${besideText(module)};`,
+        `export const compiler = ${compilerText};`,
         // last: what follows is like it, and gzip sees 32 KiB
         `export const worker = ${JSON.stringify(worker)};`,
       ].join("\n"),

@@ -146,7 +146,7 @@ def source(table):
     for k in table.kernels:
         bits = [
             sum(1 << i for i, o in enumerate(k.operands) if getattr(o, what))
-            for what in ("output", "optional")
+            for what in ("output", "optional", "pages")
         ]
         inplace = ", ".join(
             f"[{i}] = {sum(1 << k.index[n] for n in o.inplace)}"
@@ -155,7 +155,7 @@ def source(table):
         )
         out.append(
             f"  {{sizeof(ew_{k.name}_params), {len(k.operands)}, {bits[0]:#x}, {bits[1]:#x},"
-            f" {{{inplace or 0}}}}},"
+            f" {bits[2]:#x}, {{{inplace or 0}}}}},"
         )
     return "\n".join(out + ["};", ""])
 

@@ -44,13 +44,18 @@ _LATER = (
 )
 
 
-def prepare() -> None:
-    """Imports the compiler's modules, and clears caches that would be stale after a restore."""
+def prepare(warm: Callable[[], None]) -> None:
+    """Imports the compiler's modules, and clears caches that would be stale after a restore.
+
+    Args:
+        warm: uses them, so that what they keep of a first compilation is in the snapshot.
+    """
     for module, _ in CALLS.values():
         importlib.import_module(module)
     for name in _LATER:
         importlib.import_module(f"{__package__}.{name}")
     ast.unparse(ast.parse("0"))  # formulas are unparsed; Python 3.14 imports that part when called
+    warm()
     _forget_archives()
     linecache.clearcache()
     gc.collect()

@@ -15,6 +15,7 @@ PLACES = {
     "pyproject.toml": (r'^version = "', 1),
     "python/edgewise/__init__.py": (r'^__version__ = "', 1),
     "web/package.json": (r'^  "version": "', 1),
+    "web/compiler/package.json": (r'^  "version": "|^    "edgewise": "', 2),
     "web/package-lock.json": (r'"name": "edgewise",\n +"version": "', 2),
     "wasm/pyodide/meta.yaml": (r"^  name: edgewise\n  version: ", 1),
 }

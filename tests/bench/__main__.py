@@ -25,6 +25,7 @@ from . import (
     real,
     start,
     training,
+    which_model,
 )
 from .browser import Bench, say
 from .contenders import busy
@@ -41,6 +42,7 @@ MODULES = (
     real,
     calls,
     pipelines,
+    which_model,
     gpu,
 )  # modules with CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
 CASES = {case: module for module in MODULES for case in module.CASES}

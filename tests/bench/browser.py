@@ -107,8 +107,6 @@ def bundle():
         "--log-level=error",
         "--define:__VERSION__='bench'",
         "--define:__COMPILER__='bench'",
-        "--define:__PYODIDE__='bench'",
-        "--define:__PYODIDE__='bench'",
         "--define:__WHEEL__='bench'",
         f"--outdir={out}",
     )
@@ -329,7 +327,10 @@ def cpu_ms(pid):
 
 
 def renderers():
-    """Returns {pid: {rss, peak}} in kB of the renderer processes that descend from this process."""
+    """Returns {pid: {rss, peak, files}} in kB of the renderer processes that descend from this
+    process. files: of the resident pages, those of Chromium's program and libraries, which its
+    processes share.
+    """
     parent, memory = {}, {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -339,10 +340,11 @@ def renderers():
             line = Path(f"/proc/{entry}/cmdline").read_bytes()
         except OSError:
             continue
-        field = dict(re.findall(r"^(PPid|VmRSS|VmHWM):\s+(\d+)", status, re.M))
+        field = dict(re.findall(r"^(PPid|VmRSS|VmHWM|RssFile):\s+(\d+)", status, re.M))
         parent[int(entry)] = int(field.get("PPid", 0))
         if b"--type=renderer" in line and "VmHWM" in field:
-            memory[int(entry)] = {"rss": int(field["VmRSS"]), "peak": int(field["VmHWM"])}
+            rss, peak, files = (int(field.get(k, 0)) for k in ("VmRSS", "VmHWM", "RssFile"))
+            memory[int(entry)] = {"rss": rss, "peak": peak, "files": files}
 
     def ours(pid):
         while pid > 1:

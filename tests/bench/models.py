@@ -107,6 +107,48 @@ class Graph:
         )
 
 
+class CachedAttention:
+    """GroupQueryAttention as onnxruntime-genai's model builder writes it: it rotates queries and
+    keys, and writes its cache.
+
+    Attributes:
+        pasts, presents: (name, type, shape) of the caches.
+    """
+
+    def __init__(self, g, heads, kv_heads, head_dim, theta, positions):
+        self.g, self.heads, self.kv_heads, self.head_dim = g, heads, kv_heads, head_dim
+        counted = g.op("ReduceSum", "attention_mask", [1], keepdims=0)
+        self.seen = g.op("Cast", g.op("Sub", counted, [1]), to=TensorProto.INT32)
+        size = g.op("Gather", g.op("Shape", "attention_mask"), 1, axis=0)
+        self.total = g.op("Cast", size, to=TensorProto.INT32)
+        turns = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+        angles = np.outer(np.arange(positions), turns)
+        self.cos = g.array("cos_cache", np.cos(angles).astype(np.float32))
+        self.sin = g.array("sin_cache", np.sin(angles).astype(np.float32))
+        self.pasts, self.presents = [], []
+
+    def layer(self, i, qkv):
+        """The attention of layer i; qkv: its queries, keys and values in one tensor."""
+        for kind in ("key", "value"):
+            shape = ["batch_size", self.kv_heads]
+            past = [*shape, "past_sequence_length", self.head_dim]
+            present = [*shape, "total_sequence_length", self.head_dim]
+            self.pasts.append((f"past_key_values.{i}.{kind}", F32, past))
+            self.presents.append((f"present.{i}.{kind}", F32, present))
+        y = self.g.op(
+            *("GroupQueryAttention", qkv, "", "", self.pasts[-2][0], self.pasts[-1][0]),
+            *(self.seen, self.total, self.cos, self.sin),
+            domain="com.microsoft",
+            num_heads=self.heads,
+            kv_num_heads=self.kv_heads,
+            scale=self.head_dim**-0.5,
+            do_rotary=1,
+            rotary_interleaved=0,
+        )
+        self.g.nodes[-1].output.extend([self.presents[-2][0], self.presents[-1][0]])
+        return y
+
+
 # long: a graph, node by node
 def language_model(
     layers,
@@ -301,22 +343,8 @@ def genai_model(
     g.scope = "/model"
     embedding = g.weight("model.embed_tokens.weight", vocab, width, scale=width**-0.5)
     x = g.op("Gather", embedding, "input_ids")
-    seen = g.op(
-        "Cast",
-        g.op("Sub", g.op("ReduceSum", "attention_mask", [1], keepdims=0), [1]),
-        to=TensorProto.INT32,
-    )
-    total = g.op(
-        "Cast", g.op("Gather", g.op("Shape", "attention_mask"), 1, axis=0), to=TensorProto.INT32
-    )
-    angles = np.outer(
-        np.arange(positions), theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    )
-    cos, sin = (
-        g.array("cos_cache", np.cos(angles).astype(np.float32)),
-        g.array("sin_cache", np.sin(angles).astype(np.float32)),
-    )
-    pasts, presents, add = [], [], None
+    attention = CachedAttention(g, heads, kv_heads, head_dim, theta, positions)
+    add = None
 
     def skip_norm(x, add, name):
         """Returns (the residual stream after the addition, its norm)."""
@@ -348,40 +376,7 @@ def genai_model(
         qkv = g.op(
             "MatMul", h, g.array(name + "attn.qkv_proj.weight", np.concatenate([q, k, v], 1))
         )
-        for kind in ("key", "value"):
-            pasts.append(
-                (
-                    f"past_key_values.{i}.{kind}",
-                    F32,
-                    ["batch_size", kv_heads, "past_sequence_length", head_dim],
-                )
-            )
-            presents.append(
-                (
-                    f"present.{i}.{kind}",
-                    F32,
-                    ["batch_size", kv_heads, "total_sequence_length", head_dim],
-                )
-            )
-        y = g.op(
-            "GroupQueryAttention",
-            qkv,
-            "",
-            "",
-            pasts[-2][0],
-            pasts[-1][0],
-            seen,
-            total,
-            cos,
-            sin,
-            domain="com.microsoft",
-            num_heads=heads,
-            kv_num_heads=kv_heads,
-            scale=head_dim**-0.5,
-            do_rotary=1,
-            rotary_interleaved=0,
-        )
-        g.nodes[-1].output.extend([presents[-2][0], presents[-1][0]])
+        y = attention.layer(i, qkv)
         x, h = skip_norm(
             x,
             g.op("MatMul", y, g.weight(name + "self_attn.o_proj.weight", width, width)),
@@ -405,8 +400,9 @@ def genai_model(
         ("attention_mask", I64, ["batch_size", "total_sequence_length"]),
     ]
     return g.model(
-        inputs + pasts,
-        [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])] + presents,
+        inputs + attention.pasts,
+        [("logits", F32, ["batch_size", 1 if last_only else "sequence_length", vocab])]
+        + attention.presents,
     )
 
 

@@ -1,5 +1,6 @@
-"""Cases `start`: the time until a model runs; `memory`: peak memory of a page that has generated
-1,024 tokens; `size`: sizes of the engines.
+"""Cases `start`: the time until a model runs; `first_visit`: a part of it, five real models beside
+other libraries; `memory`: peak memory of a page that has generated 1,024 tokens; `size`: sizes of
+the engines.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ import subprocess
 import time
 
 from . import operators
-from .browser import ROOT, WORK, Contender, say
+from .browser import ROOT, WORK, Contender, renderers, say
 from .contenders import EDGEWISE, ONE, ORT_ONE, ORT_TWO
 from .first_result import first_results
+from .first_visit import FIRST_VISIT, first_visits
 from .language import FORMATS, model_files
 from .models import SMOLLM2
 from .stats import show, summary
 
-CASES = ("start", "memory", "size")
+CASES = ("start", FIRST_VISIT, "memory", "size")
 ENGINES = [("simd128", 1), ("simd128-threads", 2), ("relaxed-threads", 1), ("relaxed-threads", 2)]
 
 
@@ -42,6 +44,8 @@ def run(bench, cases, rounds, seconds):
     if "start" in cases:
         found |= start(bench, rounds, seconds)
         found |= first_results(bench, rounds)
+    if "start" in cases or FIRST_VISIT in cases:
+        found |= first_visits(bench, rounds)
     if "memory" in cases:
         found |= memory(bench)
     if "size" in cases:
@@ -265,11 +269,14 @@ def creations(bench, folder, rounds, seconds):
 def memory(bench):
     """Peak memory of the renderer processes in MB (10^6 bytes)."""
     mb = lambda one: one.peak_mb() * 1.048576  # noqa: E731
+    shared = lambda one: renderers()[one.process]["files"] * 1.024e-3  # noqa: E731
     empty = bench.contend("an empty page", "create.js", "nothing")
     table, values, files, base = [], {}, {}, mb(empty) if empty else None
     if empty:
+        files_mb = shared(empty)
         empty.close()
-        table.append(["an empty page with a worker", "–", f"{show(base)} MB", "–", "–"])
+        cells = ["–", f"{show(base)} MB", "–", f"{show(files_mb)} MB", "–", "–"]
+        table.append(["an empty page with a worker", *cells])
     for model in ("model", "int8", "4bit"):
         model_files(model)
         package = long_package(model)
@@ -284,12 +291,15 @@ def memory(bench):
             try:
                 one.call("prefill", IDS[:LENGTH])
                 one.call("decode", LENGTH, IDS[LENGTH:])
-                peak, size = mb(one), file.stat().st_size / 1e6
+                peak, size, files_mb = mb(one), file.stat().st_size / 1e6, shared(one)
+                engine = one.call("memory") / 1e6 if who == ONE else None
                 table.append(
                     [
                         name,
                         f"{show(size)} MB",
                         f"{show(peak)} MB",
+                        f"{show(engine)} MB" if engine else "–",
+                        f"{show(files_mb)} MB",
                         f"{show(peak - size)} MB",
                         f"{show(peak - size - base)} MB" if base else "–",
                     ]
@@ -312,6 +322,8 @@ def memory(bench):
                 "",
                 "file",
                 "peak of the renderer process",
+                "of it the engine's memory",
+                "of it Chromium's own files, shared",
                 "above the file",
                 "above file and empty page",
             ],

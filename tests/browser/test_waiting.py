@@ -193,7 +193,9 @@ def test_python_starts_without_a_snapshot(visit, server, files, damage):
     elif damage == "cut":
         (files / "own.snapshot").write_bytes(gzip.compress(memory, 1)[:1_000_000])
     else:
-        memory[16:48] = bytes(32)  # the hash that identifies the Pyodide that wrote it
+        head = int.from_bytes(memory[:4], "little")
+        # the hash that identifies the Pyodide that wrote it, in Pyodide's head
+        memory[head + 16 : head + 48] = bytes(32)
         (files / "own.snapshot").write_bytes(gzip.compress(memory, 1))
     v = visit(server)
     v.run("ew.env.wheelUrl = '/files/own.whl';")

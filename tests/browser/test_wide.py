@@ -24,7 +24,7 @@ def test_same_text(visit, server, threads):
 
 @pytest.fixture(scope="module")
 def script(files):
-    defines = [f'--define:__{x}__="test"' for x in ("VERSION", "COMPILER", "WHEEL", "PYODIDE")]
+    defines = [f'--define:__{x}__="test"' for x in ("VERSION", "COMPILER", "WHEEL")]
     subprocess.run(
         [
             WEB / "node_modules/.bin/esbuild",

@@ -31,7 +31,8 @@ from .conftest import (
     PAGE,
     title,
 )
-from .test_cdn import answer
+from .test_cdn import BODY, answer, check
+from .test_cdn import MODEL as ONNX
 
 JSDELIVR = "https://cdn.jsdelivr.net/npm/"
 
@@ -76,6 +77,21 @@ def from_cdn(page: Page, asked: list[str]) -> None:
     page.route(re.compile(re.escape(JSDELIVR)), functools.partial(answer, asked, [], JSDELIVR))
 
 
+def bundle(bundler: str, source: Path, out: Path) -> None:
+    arguments, tag = COMMANDS[bundler]
+    done = subprocess.run(
+        [BIN / bundler, *(a.format(source=source, out=out) for a in arguments)],
+        cwd=BUNDLERS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "Critical dependency" not in done.stdout
+    if tag:
+        (out / "index.html").write_text(HTML + tag + "</script>")
+
+
 CASES = [(bundler, package) for bundler in COMMANDS for package in ("edgewise", "edgewise/files")]
 
 
@@ -95,18 +111,7 @@ def test_bundler(browser, serve, everything, bundler, package) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     write_page(source, package)
-    arguments, tag = COMMANDS[bundler]
-    done = subprocess.run(
-        [BIN / bundler, *(a.format(source=source, out=out) for a in arguments)],
-        cwd=BUNDLERS,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "Critical dependency" not in done.stdout
-    if tag:
-        (out / "index.html").write_text(HTML + tag + "</script>")
+    bundle(bundler, source, out)
     said, packages = everything
     for path in packages:
         shutil.copy(path, out)
@@ -116,6 +121,47 @@ def test_bundler(browser, serve, everything, bundler, package) -> None:
     assert sorted(url.rsplit("/", 1)[1] for url in asked) == (
         CDN_FILES if bundler in ("rollup", "esbuild") else []
     )
+
+
+@pytest.mark.parametrize("bundler", slow_unless(lambda name: name in ("vite", "esbuild"), COMMANDS))
+def test_compiler(browser, serve, bundler) -> None:
+    """With edgewise-compiler, which is imported once, a page compiles an .onnx file. Where a
+    bundler copies no files they come from the CDN, by their hashes.
+    """
+    source, out = BUNDLERS / "source" / f"{bundler}-onnx", BUNDLERS / "out" / f"{bundler}-onnx"
+    for folder in (source, out):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    imports = 'import "edgewise-compiler";\nimport { InferenceSession, Tensor } from "edgewise";\n'
+    (source / "main.js").write_text(imports + BODY)
+    (source / "index.html").write_text(HTML + MODULE.replace("main.js", "./main.js") + "</script>")
+    bundle(bundler, source, out)
+    (out / "model.onnx").write_bytes(ONNX.SerializeToString())
+    asked: list[str] = []
+    check(title(browser, serve(out) + "/index.html", lambda page: from_cdn(page, asked)))
+    python = {url.rsplit("/", 1)[1] for url in asked if "/edgewise-compiler@" in url}
+    copied = bundler not in ("rollup", "esbuild")
+    assert not asked if copied else {"pyodide.mjs", "pyodide.asm.wasm"} <= python
+
+
+def test_a_changed_compiler_is_refused(browser, serve, tmp_path) -> None:
+    """A file of Python on the CDN that is not the package's; the error names what to install."""
+    source = BUNDLERS / "source" / "changed"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    (source / "main.js").write_text('import { InferenceSession, Tensor } from "edgewise";' + BODY)
+    bundle("esbuild", source, tmp_path)
+    (tmp_path / "model.onnx").write_bytes(ONNX.SerializeToString())
+
+    def altered(page: Page) -> None:
+        from_cdn(page, [])
+        headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
+        script = "export const loadPyodide = () => { throw new Error('altered'); };"
+        page.route("**/pyodide.mjs", lambda route: route.fulfill(body=script, headers=headers))
+
+    said = title(browser, serve(tmp_path) + "/index.html", altered)
+    assert "SHA-256" in said and "altered" not in said, said
+    assert 'add `import "edgewise-compiler"`' in said
 
 
 def test_files_that_are_left_behind(browser, serve, everything, tmp_path) -> None:
@@ -155,7 +201,7 @@ def test_files_that_are_left_behind(browser, serve, everything, tmp_path) -> Non
     site = serve(tmp_path)
     refused = title(browser, site + "/index.html", from_another)
     assert re.search(r"needs 'media', .*could not be loaded.*HTTP 404", refused), refused
-    assert "node_modules/edgewise/dist/engine/edgewise-simd128-full.wasm" in refused
+    assert "node_modules/edgewise/dist/engine/edgewise-simd128-threads-full.wasm" in refused
     assert 'env.filesUrl = "/edgewise/"' in refused and asked
     asked.clear()
     assert title(browser, site + "/line/index.html", from_another) == f"did {said}"

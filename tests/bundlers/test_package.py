@@ -22,12 +22,15 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 # training alone with DoRA, pairs of sounds, texts and pictures, packing, averages, teachers,
 # estimates and cards by 20 kB.
 FILES_LIMIT, ONE_FILE_LIMIT = 297_000, 518_000
+INSTALL_LIMIT = 3_000_000
 ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all builds
 WIDE_LIMIT = 156_000  # of the one with 64-bit addresses, which models beyond 4 GB alone load
 # The same of the part for GPUs that language models need, and of those with more shaders.
 GPU_LIMITS = {"webgpu": 38_000, "webgpu-images": 10_000}
 GPU_LIMITS |= {"webgpu-bytes": 7_000, "webgpu-training": 7_000, "webgpu-serial": 5_000}
 GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000, "webgpu-test": 5_000}
+
+NAMES = ("edgewise", "edgewise-compiler")
 
 # Scripts of the worker that a task needs beside worker.js and worker-inference.js, which runs any
 # graph, and their bytes after brotli at most; docs/guide/pipelines.md has the sizes. The goal is
@@ -76,31 +79,47 @@ def compressed(path: Path) -> int:
     return len(gzip.compress(path.read_bytes(), 9))
 
 
-def test_fields() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_fields(name) -> None:
     """publint reports no problem."""
-    run(BIN / "publint", BUNDLERS / "node_modules" / "edgewise", "--strict")
+    run(BIN / "publint", BUNDLERS / "node_modules" / name, "--strict")
+
+
+def test_size_of_an_install() -> None:
+    """The package of an app without a compiler, as npm shows it: compressed."""
+    [archive] = BUNDLERS.glob("edgewise-[0-9]*.tgz")
+    assert archive.stat().st_size <= INSTALL_LIMIT
+
+
+def test_what_needs_no_compiler_has_no_file_of_it() -> None:
+    files = [p.name for p in (BUNDLERS / "node_modules" / "edgewise").rglob("*") if p.is_file()]
+    assert not [n for n in files if n.endswith((".map", ".whl", ".snapshot")) or "pyodide" in n]
 
 
 @pytest.mark.slow("test_declarations_are_one_file")
 def test_declarations_of_entries() -> None:
     """Are The Types Wrong reports no problems. sw.js is not imported, but served."""
-    [archive] = BUNDLERS.glob("edgewise-*.tgz")
+    [archive] = BUNDLERS.glob("edgewise-[0-9]*.tgz")
     attw = [BIN / "attw", archive, "--profile", "esm-only", "--no-emoji"]
     run(*attw, "--exclude-entrypoints", "sw.js")
 
 
 def test_licences() -> None:
     """The package has its licence, and that of each package whose code its scripts contain."""
-    package = BUNDLERS / "node_modules" / "edgewise"
-    assert (package / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
-    maps = [json.loads(path.read_text()) for path in (package / "dist").glob("*.js.map")]
+    package, compiler = (BUNDLERS / "node_modules" / name for name in NAMES)
+    for folder in (package, compiler):
+        assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    scripts = [path.name for path in (package / "dist").glob("*.js")]
+    maps = [json.loads((DIST / f"{name}.map").read_text()) for name in scripts]
     sources = "\n".join(source for found in maps for source in found["sources"])
     contained = set(re.findall(r"node_modules/((?:@[^/\n]+/)?[^/\n]+)", sources))
     assert {"@huggingface/jinja", "@huggingface/tokenizers"} <= contained
     texts = (package / "THIRD-PARTY-LICENSES.txt").read_text()
     for name in contained:
         assert (ROOT / "web" / "node_modules" / name / "LICENSE").read_text() in texts, name
-    for part in ("CPython", "Pyodide", "Emscripten"):
+    assert "Emscripten" in texts
+    texts = (compiler / "THIRD-PARTY-LICENSES.txt").read_text()
+    for part in ("CPython", "Pyodide", "Emscripten", "@huggingface/tokenizers"):
         assert part in texts
 
 

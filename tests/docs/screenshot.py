@@ -1,13 +1,15 @@
 """Takes the pictures of README again: `python -m tests.docs.screenshot`, after `make web`.
 
 demo.png: the demo learns its sample text; the loss and the stories before and after are shown.
-rooms.png: the room "Draw" has drawn something.
+real.png: Whisper has written down a recording in the room "Listen", after `make demo MODELS=real`;
+without that model the picture stays as it is.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -16,6 +18,7 @@ from ..browser.chromium import CHROMIUM, QUIET
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
+WHISPER = ROOT / "web/dist/demo/real/whisper-tiny.en.edge"
 MARGIN = 16
 COMPARED = (
     "!document.querySelector('#compare-again').disabled"
@@ -24,7 +27,8 @@ COMPARED = (
 
 
 def main() -> None:
-    """Writes docs/images/demo.png and rooms.png."""
+    """Writes the pictures that are named on the command line, or all."""
+    wanted = set(sys.argv[1:]) or {"demo.png", "real.png"}
     server = subprocess.Popen(
         ["node", "web/demo/serve.mjs", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -38,8 +42,10 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
             page = browser.new_page(viewport={"width": 860, "height": 900})
             page.set_default_timeout(240_000)
-            lesson(page, f"{address}/demo/")
-            room(page, f"{address}/demo/draw.html")
+            if "demo.png" in wanted:
+                lesson(page, f"{address}/demo/")
+            if "real.png" in wanted and WHISPER.exists():
+                speech(page, f"{address}/demo/listen.html")
             browser.close()
     finally:
         server.terminate()
@@ -58,21 +64,15 @@ def lesson(page: Page, address: str) -> None:
     take(page, ("#learning", "#compare"), "demo.png")
 
 
-def room(page: Page, address: str) -> None:
-    page.set_viewport_size({"width": 640, "height": 900})
+def speech(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 760, "height": 900})
     page.goto(address)
-    page.wait_for_selector("#draw:not([disabled])")
-    page.click("summary")
-    page.fill("#seed", "7")
-    page.click("summary")
-    for prompt in ("a big red heart", "a green flower", "a yellow moon on the right"):
-        page.fill("#prompt", prompt)
-        page.click("#draw")
-        page.wait_for_function(
-            f"document.getElementById('verdict').innerText.startsWith('“{prompt}')"
-        )
+    page.click("#real")
+    page.wait_for_selector("#samples button")
+    page.click("#samples button")
+    page.wait_for_function("+document.body.dataset.transcripts >= 1")
     page.evaluate("window.scrollTo(0, 0)")
-    take(page, (".rooms", "#words-known"), "rooms.png")
+    take(page, (".rooms", "#figure-words"), "real.png")
 
 
 def take(page: Page, names: tuple[str, str], file: str) -> None:

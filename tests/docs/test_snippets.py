@@ -160,7 +160,8 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
                     ("edgewise/files", "page"),
                     ("edgewise/*", "extras/*"),
                 )
-            },
+            }
+            | {"edgewise-compiler": [str(WEB / "compiler" / "dist" / "index.d.ts")]},
             "noUncheckedIndexedAccess": False,
             "typeRoots": [],
         },

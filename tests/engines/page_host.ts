@@ -128,7 +128,7 @@ const urls = {
   engineUrl: engines!,
   threadUrl: "",
   compilerUrl: "",
-  python: { pyodideUrl: "", wheelUrl: "", snapshotUrl: "" },
+  python: { files: { loader: "", module: "", wasm: "", library: "", wheel: "", snapshot: "" } },
 };
 for (let message = await next(); message; message = await next()) {
   try {
@@ -163,8 +163,10 @@ for (let message = await next(); message; message = await next()) {
               ending.aborted = true;
             }, message.run.abort);
       try {
+        const { outputs, pinned, copied } = message.run;
+        const kept = copied ? { names: copied, bytes: 1 } : undefined;
         const out = await model!.run(
-          { feeds, outputs: message.run.outputs, seed: undefined, pinned: message.run.pinned },
+          { feeds, outputs, seed: undefined, pinned: pinned ?? undefined, kept },
           [],
           ending,
           () => undefined,

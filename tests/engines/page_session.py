@@ -19,7 +19,7 @@ from edgewise.host.session import NodeArg, inference_calls
 from edgewise.onnx import BytesSource
 
 ROOT = Path(__file__).parents[2]
-DEFINES = ("VERSION", "COMPILER", "WHEEL", "PYODIDE")  # of web/bundle.mjs
+DEFINES = ("VERSION", "COMPILER", "WHEEL")  # of web/bundle.mjs
 _process = None
 
 
@@ -130,19 +130,26 @@ class PageSession(_Page):
         self.info = self._call({"open": _text(data), "options": {"cache": cache, **bounds}})
         self.outputs = {o["name"]: o for o in self.info["outputs"]}
 
-    def run(self, names, feeds, abort=None, pinned=None):
+    def run(self, names, feeds, abort=None, pinned=None, copied=None):
         """As InferenceSession.run. abort: milliseconds after which the run is to end. pinned: names
-        of outputs that stay; they come as {"pinned": ...}. Sets `used`, bytes that the engine
-        holds afterwards, and `driven`, the runs that the driver has made.
+        of outputs that stay; they come as {"pinned": ...}. copied: names of outputs of which the
+        engine keeps a copy, too. Sets `used`, bytes that the engine holds afterwards, `driven`, the
+        runs that the driver has made, and `copies`, {name: the copy, as one that stays}.
         """
         names = list(names or self.outputs)
         message = {
             "feeds": {n: _encoded(x) for n, x in feeds.items()},
             "outputs": names,
             "pinned": pinned,
+            "copied": copied,
         }
         value = self._call({"run": message if abort is None else {**message, "abort": abort}})
         self.used, self.driven = value["used"], value["driven"]
+        self.copies = {
+            n: {"type": v["type"], "dims": v["dims"], "pinned": v["keep"]}
+            for n, v in zip(names, value["outputs"], strict=True)
+            if v and "keep" in v
+        }
         return [
             feeds[v["fed"]] if isinstance(v, dict) and "fed" in v else _decoded(v)
             for v in value["outputs"]

@@ -3,6 +3,7 @@
 """
 
 import random
+import shutil
 import subprocess
 
 import edgewise
@@ -215,6 +216,15 @@ def test_build_for_other_models(tmp_path, capsys):
         "edgewise-simd128.wasm",
     ]
     assert capsys.readouterr().out.startswith("2 kernels: softmax, unary\n")
+    # the npm package has no engine simd128: it is made of simd128-threads
+    (tmp_path / "npm").mkdir()
+    for name in ("relaxed-threads", "simd128-threads"):
+        shutil.copy(ENGINES / f"edgewise-{name}-full.wasm", tmp_path / "npm")
+    again = ["build", str(path), "--engine", str(tmp_path / "n"), "--from", str(tmp_path / "npm")]
+    assert cli.main([*again, "--dims", "n=1", "--dims", "n=9"]) == 0
+    for name in ("edgewise-simd128.wasm", "edgewise-simd128-threads.wasm"):
+        assert (tmp_path / "n" / name).read_bytes() == (tmp_path / "e" / name).read_bytes()
+    capsys.readouterr()
     for arguments, words in (
         (["--dims", "m=1"], "has a dimension 'm'"),
         ([], "do not match a decoder-only language model"),

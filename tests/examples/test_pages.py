@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import wave
 from pathlib import Path
 
 import edgewise
+import numpy as np
 import pytest
+from browser.chromium import CHROMIUM, FLAGS
+from browser.hub import git_oid
+
+from .conftest import served
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES.parent / "web" / "demo" / "model"
@@ -45,6 +52,7 @@ def test_page_generate(visit, example_server: str) -> None:
 def test_hybrid(visit, example_server: str) -> None:
     """Nobody answers at the cloud's address: the text comes from the device all the same."""
     v = visit(example_server, "/examples/hybrid/", start=False)
+    assert v.page.inner_text("#origin") == example_server
     v.page.fill("#address", "http://localhost:1/v1")
     sent = "document.querySelectorAll('#ledger li').length"
     for private in (False, True):
@@ -111,7 +119,6 @@ def test_onnx_session(visit, example_server: str) -> None:
         "(x, y) => [...document.querySelector('#picture').getContext('2d')"
         ".getImageData(x, y, 1, 1).data]"
     )
-    import numpy as np
     import onnxruntime
 
     session = onnxruntime.InferenceSession(EXAMPLES / "onnx-session" / "spirals.onnx")
@@ -145,46 +152,168 @@ def test_keyboard(visit, example_server: str) -> None:
     assert "zebra" in v.page.inner_text("#words")
 
 
-def test_documents(visit, example_server: str, tmp_path: Path) -> None:
-    """Files are added, the passage is found and an answer is written; a later visit has them."""
-    from browser.pipelines import models
-
-    models.save(tmp_path / "embed", "feature-extraction")
-    (tmp_path / "embed" / "1_Pooling").mkdir()
-    (tmp_path / "embed" / "1_Pooling" / "config.json").write_text(
-        '{"pooling_mode_mean_tokens": true}'
-    )
-    module = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
-    (tmp_path / "embed" / "modules.json").write_text(json.dumps([module]))
+def test_chat(visit, example_server: str) -> None:
+    """An answer that is stopped, and one to the next message, which knows the first ones."""
     template = "{% for m in messages %}{{ m.content }} {% endfor %}"
     config = {**json.loads((DEMO / "tokenizer_config.json").read_text()), "chat_template": template}
-
-    def embed(route) -> None:
-        file = tmp_path / "embed" / route.request.url.rpartition("/resolve/main/")[2]
-        if file.is_file():
-            route.fulfill(path=file)
-        else:
-            route.fulfill(status=404)
-
-    names = "?host=/hub/&embed=demo/embed&write=demo/storyteller"
-    v = visit(example_server, f"/examples/documents/{names}", start=False)
-    v.page.route(
-        "**/storyteller/**/tokenizer_config.json", lambda route: route.fulfill(json=config)
-    )
-    v.page.route("**/demo/embed/**", embed)
+    address = "/examples/chat/?host=/hub/&model=demo/storyteller"
+    v = visit(example_server, address, start=False)
+    v.page.route("**/tokenizer_config.json", lambda route: route.fulfill(json=config))
     v.page.reload()
-    wait(v.page, "document.querySelector('#status').textContent === 'Add text files'")
+    wait(v.page, "!document.querySelector('#send').disabled")
+    v.page.fill("#message", "Once upon a time")
+    answered = "!document.querySelector('#send').disabled"
+    v.page.evaluate("""() => {  // presses Stop once there is some text
+        const lines = document.querySelector("#conversation");
+        new MutationObserver((_, o) => {
+          if (!lines.querySelector(".assistant")?.textContent) return;
+          o.disconnect();
+          document.querySelector("#stop").click();
+        }).observe(lines, {childList: true, characterData: true, subtree: true});
+        document.querySelector("#send").click();
+    }""")
+    wait(v.page, answered)
+    v.page.fill("#message", "The old fisherman")
+    v.page.click("#send")
+    wait(v.page, f"document.querySelectorAll('.assistant').length === 2 && {answered}")
+    first, second = (one.inner_text() for one in v.page.query_selector_all(".assistant"))
+    assert first and len(second) > len(first)
+    assert [one.inner_text() for one in v.page.query_selector_all(".user")] == [
+        "Once upon a time",
+        "The old fisherman",
+    ]
+    assert re.search(r"after \d+ ms, \d+ tokens per second", v.page.inner_text("#status"))
+
+
+def beeps(path: Path, code: str, unit: float = 0.08, rate: int = 16000) -> None:
+    """Writes tones of a Morse code with silence around them."""
+    parts = [np.zeros(int(0.5 * rate))]
+    for sign in code:
+        length = {".": 1, "-": 3, " ": 0}[sign] * unit
+        time = np.arange(int(length * rate)) / rate
+        rest = 2 if sign == " " else 1
+        parts += [0.4 * np.sin(2 * np.pi * 700 * time), np.zeros(int(rest * unit * rate))]
+    samples = np.concatenate([*parts, np.zeros(int(0.5 * rate))])
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+
+
+def test_voice(playwright, example_server: str, tmp_path: Path) -> None:
+    """The demo's small model, which reads Morse code, hears a file and a microphone."""
+    beeps(tmp_path / "sos.wav", "... --- ...")
+    beeps(tmp_path / "tea.wav", "- . .-")
+    flags = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    flags += [f"--use-file-for-fake-audio-capture={tmp_path / 'sos.wav'}"]
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
+    try:
+        page = browser.new_page()
+        page.goto(f"{example_server}/examples/voice/?model=/demo/morse.edge")
+        wait(page, "!document.querySelector('#speak').disabled")
+        page.set_input_files("#file", tmp_path / "tea.wav")
+        wait(page, "document.querySelector('#status').textContent.startsWith('Written in')")
+        assert page.inner_text("#text").strip() == "TEA"
+        page.click("#speak")
+        wait(page, "document.querySelector('output').textContent.includes('SOS')")
+        page.click("#stop")
+        wait(page, "document.querySelector('#status').textContent === 'Ready'")
+        assert "SOS" in page.inner_text("#text") and page.inner_text("#partial") == ""
+    finally:
+        browser.close()
+
+
+# A camera that sees stripes; `stripes(across)` turns them.
+CAMERA = """
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [320, 240];
+    const pen = canvas.getContext("2d");
+    let across = false;
+    window.stripes = (now) => { across = now; };
+    setInterval(() => {
+      const shift = Math.floor(16 * Math.random());  // a hand is never still
+      pen.fillStyle = "white";
+      pen.fillRect(0, 0, 320, 240);
+      pen.fillStyle = "black";
+      for (let at = shift - 40; at < 320; at += 40)
+        across ? pen.fillRect(0, at, 320, 20) : pen.fillRect(at, 0, 20, 240);
+    }, 50);
+    navigator.mediaDevices.getUserMedia = async () => canvas.captureStream(20);
+"""
+
+
+def test_camera(context, visit, example_server: str) -> None:
+    """Two patterns are learned, and told apart."""
+    context.add_init_script(CAMERA)
+    v = visit(example_server, "/examples/camera/", start=False)
+    wait(v.page, "!document.querySelector('#start').disabled")
+    v.page.click("#start")
+    for known, (name, across) in enumerate([("pillars", False), ("ladder", True)], 1):
+        wait(v.page, "!document.querySelector('#learn').disabled")
+        v.page.evaluate(f"stripes({str(across).lower()})")
+        v.page.wait_for_timeout(300)
+        v.page.fill("#name", name)
+        v.page.click("#learn")
+        words = "document.querySelector('#status').textContent.split(' and ').length"
+        wait(
+            v.page,
+            f"document.querySelector('#status').textContent !== 'Ready' && {words} === {known}",
+        )
+    for name, across in (("pillars", False), ("ladder", True), ("pillars", False)):
+        v.page.evaluate(f"stripes({str(across).lower()})")
+        wait(v.page, f"document.querySelector('#seen').textContent.startsWith('{name}')")
+
+
+def hub_of(folder: Path, work: Path) -> dict[str, Path]:
+    """The mounts of a model of a hub: its files, and their list as huggingface.co gives it."""
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+    entries = [
+        {"type": "file", "path": name, "size": p.stat().st_size, "oid": git_oid(p.read_bytes())}
+        for name, p in files.items()
+    ]
+    tree = work / "tree" / folder.name
+    tree.mkdir(parents=True)
+    (tree / "main").write_text(json.dumps(entries))
+    name = f"demo/{folder.name}"
+    return {f"/hub/{name}/resolve/main": folder, f"/hub/api/models/{name}/tree": tree}
+
+
+def test_documents(built, context, tmp_path: Path) -> None:
+    """Files are added, the passage is found and an answer is written; a later visit has them,
+    without the server.
+    """
+    from browser.pipelines import models
+
+    embed, write = tmp_path / "embed", tmp_path / "write"
+    models.save(embed, "feature-extraction")
+    (embed / "onnx" / "model.onnx").rename(embed / "onnx" / "model_quantized.onnx")
+    (embed / "1_Pooling").mkdir()
+    (embed / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    module = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    (embed / "modules.json").write_text(json.dumps([module]))
+    shutil.copytree(DEMO, write)
+    settings = write / "tokenizer_config.json"
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "chat_template": template}))
+    mounts = hub_of(embed, tmp_path) | hub_of(write, tmp_path)
     texts = {"fox.txt": models.TEXTS[0], "long.txt": " ".join(models.TEXTS * 12)}
-    v.page.set_input_files(
-        "#files",
-        [{"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()],
-    )
-    wait(v.page, "!document.querySelector('#ask').disabled")
-    count = int(v.page.inner_text("#status").split()[0])
-    assert count > 2
-    v.page.fill("#question", models.TEXTS[0])
-    v.page.click("#ask")
-    wait(v.page, "document.querySelector('#status').textContent.includes('answered in')")
-    assert "fox.txt" in v.page.inner_text("#passages") and v.page.inner_text("#answer")
-    v.page.reload()
-    wait(v.page, f"document.querySelector('#status').textContent === '{count} passages'")
+    added = [{"name": n, "mimeType": "text/plain", "buffer": t.encode()} for n, t in texts.items()]
+    with served(**mounts) as (address, server):
+        page = context.new_page()
+        page.goto(f"{address}/examples/documents/?host=/hub/&embed=demo/embed&write=demo/write")
+        wait(page, "document.querySelector('#status').textContent === 'Add text files'")
+        page.set_input_files("#files", added)
+        wait(page, "!document.querySelector('#ask').disabled")
+        count = int(page.inner_text("#status").split()[0])
+        assert count > 2
+        for offline in (False, True):
+            page.fill("#question", models.TEXTS[0])
+            page.click("#ask")
+            wait(page, "document.querySelector('#status').textContent.includes('answered in')")
+            assert "fox.txt" in page.inner_text("#passages") and page.inner_text("#answer")
+            if not offline:
+                server.terminate()
+                server.wait()
+                page.reload()
+                wait(page, f"document.querySelector('#status').textContent === '{count} passages'")

@@ -107,6 +107,22 @@ def test_statistics_of_a_voice():
     assert np.abs(made[0] - np.concatenate(parts)).max() < 2e-3
 
 
+def test_the_synthesizer(tmp_path):
+    """Beside onnxruntime, without noise, which is random."""
+    import speak
+
+    (tmp_path / "model.onnx").write_bytes(speak.model().read_all(1 << 26))
+    (tmp_path / "model.onnx.json").write_text(json.dumps(speak.CONFIG))
+    say = pipeline("text-to-speech", tmp_path, phonemizer=str, noise_scale=0.0)
+    for text in ("hˈɛl oʊ?", "ɑːˌiː", "s"):
+        made = np.asarray(say(text)["audio"])[0]
+        ids = [speak.NAMES.index(c) for c in "^_" + "_".join(text) + "_$"]
+        feeds = {"input": np.array([ids]), "input_lengths": np.array([len(ids)])}
+        expected = run(speak.model(), scales=np.array([0, 1, 0], "f"), **feeds).ravel()
+        assert made.shape == expected.shape
+        assert np.abs(made - expected).max() < 2e-3 and np.abs(expected).max() < 1
+
+
 CODE = {"E": ".", "D": "-..", "G": "--.", "W": ".--", "I": "..", "S": "...", "7": "--..."}
 
 

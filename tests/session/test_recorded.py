@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import onnxruntime
 import pytest
-from edgewise.errors import InputError, OutOfMemory
+from edgewise.errors import EdgewiseError, InputError, OutOfMemory
 from engines.page_session import PageSession
 
 from . import models
@@ -191,6 +191,44 @@ def test_outputs_that_stay_are_kept_beside():
         factor = 4 if feeds["x"] is stays else 2
         assert same(session.run(None, feeds), [x * np.float32(factor)])
     assert session.drop(stays) == 0
+
+
+@pytest.mark.parametrize("way", ["pinned", "copied"])
+def test_states_that_stay_are_fed_by_recorded_runs(way):
+    """The second run is the first one that is fed a tensor of the engine; later ones are recorded,
+    and hold no more than it.
+    """
+    data = models.model(
+        [node("MatMul", "state w", "m"), node("Add", "m x", "s"), node("Tanh", "s", "next")]
+        + [node("Neg", "next", "y")],
+        [value("x", F, ("n", 4)), value("state", F, ("n", 4))],
+        [value("next", F, None), value("y", F, None)],
+        [constant("w", models.normal(4, 4))],
+    )
+    peer, session = onnxruntime.InferenceSession(data), PageSession(data)
+    expected = state = models.normal(3, 4)
+    used = []
+    for step in range(6):
+        x, before = models.normal(3, 4), state
+        want = peer.run(None, {"x": x, "state": expected})
+        got = session.run(None, {"x": x, "state": state}, **{way: ["next"]})
+        state = got[0] if way == "pinned" else session.copies["next"]
+        there = session.read(state)
+        np.testing.assert_allclose(there, want[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got[1], want[1], rtol=1e-5, atol=1e-6)
+        if way == "copied":
+            assert same([there], got[:1])
+        expected = want[0]
+        if step:
+            used.append(session.drop(before))
+    assert session.driven == 2 and len(set(used)) == 1
+    # numbers, other outputs, and a tensor that has been dropped are not what was recorded
+    feeds = {"x": x, "state": there}
+    assert same(session.run(["y"], feeds), both(data, feeds, ["y"]))
+    assert session.drop(state) == 0
+    # of a copy, the page is asked for its numbers
+    with pytest.raises(InputError if way == "pinned" else EdgewiseError):
+        session.run(None, {"x": x, "state": state}, **{way: ["next"]})
 
 
 def test_what_a_run_may_hold_is_as_the_drivers():

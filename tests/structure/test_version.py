@@ -29,7 +29,8 @@ def test_a_new_version_reaches_all_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert version.different() == {}
     found = version.versions()
     assert found.pop("web/package.json") == ["7.8.9-rc.1"]
-    assert found.pop("web/package-lock.json") == ["7.8.9-rc.1"] * 2
+    for name in ("web/package-lock.json", "web/compiler/package.json"):
+        assert found.pop(name) == ["7.8.9-rc.1"] * 2
     assert set(sum(found.values(), [])) == {"7.8.9rc1"}
     npm = ["npm", "pack", "--dry-run", "--json"]
     [packed] = json.loads(subprocess.check_output(npm, cwd=tmp_path / "web", text=True))

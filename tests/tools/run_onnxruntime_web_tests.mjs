@@ -16,7 +16,7 @@ writeFileSync(
   globals,
   'export { describe, it, before, after, beforeEach, afterEach } from "node:test";\n',
 );
-const names = ["__VERSION__", "__COMPILER__", "__PYODIDE__", "__WHEEL__"];
+const names = ["__VERSION__", "__COMPILER__", "__WHEEL__"];
 try {
   await build({
     entryPoints: process.argv.slice(2).map((file) => resolve(file)),

@@ -53,6 +53,7 @@ function roomFiles(): string[] {
     `../engine/edgewise-${info.flavour}-full.wasm`, // pictures and sounds
     ...rooms.flatMap((page) => [page, page.replace(".html", ".js")]),
     "rooms.css",
+    "../phonemes.js",
     "samples/kennedy.mp3",
   ];
 }
@@ -67,6 +68,7 @@ export async function keepPage(): Promise<boolean> {
   if (!(await registerServiceWorker("../sw.js", { reload: false }))) return false;
   await keepOffline(["app.webmanifest", "icon-192.png", "icon-512.png", ...roomFiles()]);
   // models do not pass through the service worker
-  await keepModels(["see", "voice", "morse", "learner", "draw"].map((name) => `${name}.edge`));
+  const rooms = ["see", "voice", "morse", "learner", "draw", "speak"];
+  await keepModels(rooms.map((name) => `${name}.edge`));
   return true;
 }

@@ -37,6 +37,11 @@ const PAGES = {
     description: "Speech recognition in this page, by microphone or file",
     words: "Hears, and writes down what it hears. No sound leaves your device.",
   },
+  speak: {
+    room: "Speak",
+    description: "Text to speech in this page",
+    words: "Reads your words aloud. Nothing you write leaves your device.",
+  },
   who: {
     room: "Who speaks",
     description: "Speaker verification in this page, by microphone or files",

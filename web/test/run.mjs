@@ -16,7 +16,7 @@ try {
   );
   // bundle.mjs sets the real ones
   const define = Object.fromEntries(
-    ["__VERSION__", "__COMPILER__", "__PYODIDE__", "__WHEEL__"].map((name) => [name, '"test"']),
+    ["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"']),
   );
   await build({
     entryPoints: names.map((n) => join(here, n)),

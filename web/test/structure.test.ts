@@ -41,6 +41,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   "extras/release": ["shared"],
   "extras/hybrid": ["protocol", "shared"],
   "extras/openai": ["logic", "page", "protocol", "shared"],
+  "extras/phonemes": ["logic", "shared"],
   "extras/prompt-api": ["page", "protocol"],
   "extras/split": ["extras/hybrid", "shared", "shared/checkpoints"],
   // page/index.ts, and the text library

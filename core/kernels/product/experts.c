@@ -74,7 +74,7 @@ static int32_t multiply_slots(ew_context *c, const product *p, int32_t expert, c
 }
 
 static int32_t multiply_all(ew_context *c, const product *p, const sorted *s) {
-  for (int32_t e = 0; e < s->experts; e++)
+  for (int32_t e = c->page; e < s->experts; e++)
     for (int32_t at = first_of(s, e), m; at < s->end[e]; at += m) {
       const int_m *slots = s->order + at;
       m = s->end[e] - at;
@@ -91,7 +91,14 @@ static int32_t multiply_floats(ew_context *c, const product *of, int32_t expert,
   const ew_expert_gemm_params *p = of->params;
   void *const *operand = of->operand;
   const int64_t bytes = p->b_type == EW_F16 ? 2 : 4;
-  const real *bias = operand[EW_EXPERT_GEMM_BIAS];
+  const int64_t row = 4 * (int64_t)p->n;
+  void *b, *bias;
+  int32_t code =
+      ew_page(c, EW_EXPERT_GEMM_B, operand[EW_EXPERT_GEMM_B], expert, p->b_expert * bytes,
+              ((p->k - 1) * (int64_t)p->b_row + (p->n - 1) * (int64_t)p->b_col + 1) * bytes, &b);
+  if (!code)
+    code = ew_page(c, EW_EXPERT_GEMM_BIAS, operand[EW_EXPERT_GEMM_BIAS], expert, row, row, &bias);
+  if (code) return code;
   const ew_gemm_params q = {.batch0 = 1,
                             .batch1 = 1,
                             .m = m,
@@ -107,13 +114,10 @@ static int32_t multiply_floats(ew_context *c, const product *of, int32_t expert,
                             .b_normal = p->b_normal,
                             .alpha = p->alpha,
                             .beta = 1};
-  void *const mine[] = {[EW_GEMM_A] = (void *)a,
-                        [EW_GEMM_B] = (char *)operand[EW_EXPERT_GEMM_B] +
-                                      (int64_t)expert * p->b_expert * bytes,
-                        [EW_GEMM_BIAS] = bias ? (void *)(bias + (int64_t)expert * p->n) : NULL,
-                        [EW_GEMM_RESIDUAL] = NULL,
-                        [EW_GEMM_Y] = y,
-                        [EW_GEMM_SCRATCH] = operand[EW_EXPERT_GEMM_SCRATCH]};
+  void *const mine[] = {
+      [EW_GEMM_A] = (void *)a, [EW_GEMM_B] = b,
+      [EW_GEMM_BIAS] = bias,   [EW_GEMM_RESIDUAL] = NULL,
+      [EW_GEMM_Y] = y,         [EW_GEMM_SCRATCH] = operand[EW_EXPERT_GEMM_SCRATCH]};
   return ew_k_gemm(c, &q, mine);
 }
 
@@ -138,12 +142,19 @@ static int32_t multiply_nbits(ew_context *c, const product *of, int32_t expert, 
                               const real *a, int32_t a_row, real *y) {
   const ew_expert_nbits_params *p = of->params;
   void *const *operand = of->operand;
-  const int64_t blocks = (p->k - 1) / p->block + 1, rows = (int64_t)expert * p->n,
-                zero_row = p->zero_type == EW_U8    ? (blocks * p->bits + 7) / 8
-                           : p->zero_type == EW_F16 ? 2 * blocks
-                                                    : 4 * blocks;
-  const char *zeros = operand[EW_EXPERT_NBITS_ZEROS];
-  const real *bias = operand[EW_EXPERT_NBITS_BIAS];
+  const int64_t blocks = (p->k - 1) / p->block + 1, n = p->n;
+  const int64_t size[] = {
+      [EW_EXPERT_NBITS_B] = n * blocks * (((int64_t)p->block * p->bits + 7) / 8),
+      [EW_EXPERT_NBITS_SCALES] = n * blocks * (p->scale_type == EW_F16 ? 2 : 4),
+      [EW_EXPERT_NBITS_ZEROS] = n * (p->zero_type == EW_U8    ? (blocks * p->bits + 7) / 8
+                                     : p->zero_type == EW_F16 ? 2 * blocks
+                                                              : 4 * blocks),
+      [EW_EXPERT_NBITS_BIAS] = 4 * (int64_t)of->out};
+  void *at[EW_EXPERT_NBITS_BIAS + 1];
+  for (int i = EW_EXPERT_NBITS_B; i <= EW_EXPERT_NBITS_BIAS; i++) {
+    const int32_t code = ew_page(c, i, operand[i], expert, size[i], size[i], &at[i]);
+    if (code) return code;
+  }
   const ew_matmul_nbits_params q = {.m = m,
                                     .n = p->n,
                                     .k = p->k,
@@ -155,17 +166,14 @@ static int32_t multiply_nbits(ew_context *c, const product *of, int32_t expert, 
                                     .y_row = of->out,
                                     .accuracy = p->accuracy,
                                     .transposed = p->transposed};
-  void *const mine[] = {
-      [EW_MATMUL_NBITS_A] = (void *)a,
-      [EW_MATMUL_NBITS_B] = (char *)operand[EW_EXPERT_NBITS_B] +
-                            rows * blocks * (((int64_t)p->block * p->bits + 7) / 8),
-      [EW_MATMUL_NBITS_SCALES] = (char *)operand[EW_EXPERT_NBITS_SCALES] +
-                                 rows * blocks * (p->scale_type == EW_F16 ? 2 : 4),
-      [EW_MATMUL_NBITS_ZEROS] = zeros ? (void *)(zeros + rows * zero_row) : NULL,
-      [EW_MATMUL_NBITS_BIAS] = bias ? (void *)(bias + (int64_t)expert * of->out) : NULL,
-      [EW_MATMUL_NBITS_RESIDUAL] = NULL,
-      [EW_MATMUL_NBITS_Y] = y,
-      [EW_MATMUL_NBITS_SCRATCH] = operand[EW_EXPERT_NBITS_SCRATCH]};
+  void *const mine[] = {[EW_MATMUL_NBITS_A] = (void *)a,
+                        [EW_MATMUL_NBITS_B] = at[EW_EXPERT_NBITS_B],
+                        [EW_MATMUL_NBITS_SCALES] = at[EW_EXPERT_NBITS_SCALES],
+                        [EW_MATMUL_NBITS_ZEROS] = at[EW_EXPERT_NBITS_ZEROS],
+                        [EW_MATMUL_NBITS_BIAS] = at[EW_EXPERT_NBITS_BIAS],
+                        [EW_MATMUL_NBITS_RESIDUAL] = NULL,
+                        [EW_MATMUL_NBITS_Y] = y,
+                        [EW_MATMUL_NBITS_SCRATCH] = operand[EW_EXPERT_NBITS_SCRATCH]};
   return ew_k_matmul_nbits(c, &q, mine);
 }
 

@@ -57,6 +57,21 @@ def _full_engine(folder: str, flavour: str) -> str:
     return os.path.join(folder, f"edgewise-{flavour}-full.wasm")
 
 
+# The import of the engine's memory, up to the flags of its limits; 2 of them means shared.
+_MEMORY = b"\x03env\x06memory\x02"
+
+
+def _read_full_engine(folder: str, flavour: str) -> bytes:
+    """A full engine. The npm package has no simd128: that is simd128-threads but for a flag."""
+    path = _full_engine(folder, flavour)
+    unshared = flavour == "simd128" and not os.path.exists(path)
+    with open(_full_engine(folder, "simd128-threads") if unshared else path, "rb") as f:
+        engine = bytearray(f.read())
+    if unshared:
+        engine[engine.index(_MEMORY) + len(_MEMORY)] &= ~2
+    return bytes(engine)
+
+
 def build_engine(
     plans: Iterable[bytes],
     target: str,
@@ -99,8 +114,8 @@ def build_engine(
     for flavour in flavours:
         full = _full_engine(folder, flavour)
         path = target if is_file else os.path.join(target, f"edgewise-{flavour}.wasm")
-        with open(full, "rb") as f:
-            made[path] = shake(f.read(), sorted(kernels), full, values, media)
+        engine = _read_full_engine(folder, flavour)
+        made[path] = shake(engine, sorted(kernels), full, values, media)
     if not is_file:
         os.makedirs(target, exist_ok=True)
     for path, data in made.items():

@@ -1,8 +1,9 @@
 // A page as a user would write it: a pipeline and its first result, with the API that Edgewise and
 // transformers.js share. ?engine=edgewise|transformers&task=TASK&model=ADDRESS&call=JSON (the
 // arguments of a call; {"$url": ADDRESS} is a file's address)&options=JSON&threads=N.
+import { argumentsOf, here, shown } from "./pages.js";
+
 const query = new URLSearchParams(location.search);
-const here = (path) => new URL(path, location.href).href;
 const threads = Number(query.get("threads"));
 
 async function openPipeline() {
@@ -21,28 +22,6 @@ async function openPipeline() {
   env.backends.onnx.logLevel = "error";
   // The same files: transformers.js would take 8 bits on wasm unless told otherwise.
   return pipeline(task, query.get("model").slice(1), { device: "wasm", dtype: "fp32", ...options });
-}
-
-/** What a call takes: the addresses of files in full. */
-function argumentsOf(value) {
-  if (Array.isArray(value)) return value.map(argumentsOf);
-  return value?.$url ? here(value.$url) : value;
-}
-
-/** A result as JSON of limited length: of long arrays of numbers, 400 at equal distances. */
-function shown(value) {
-  return JSON.parse(
-    JSON.stringify(value, (_key, v) => {
-      if (ArrayBuffer.isView(v)) {
-        const step = Math.max(1, v.length / 400);
-        return Array.from({ length: Math.min(400, v.length) }, (_, i) =>
-          Number(v[Math.floor(i * step)]),
-        );
-      }
-      if (v?.dims && v.data) return { dims: v.dims, data: v.data }; // a tensor of either engine
-      return typeof v === "bigint" ? Number(v) : v;
-    }),
-  );
 }
 
 async function visit() {

@@ -1,8 +1,8 @@
 // A page as a user would write it: a session of an .onnx file and its first result, with the public
 // API that both engines share. ?engine=edgewise|ort&model=ADDRESS&feeds=ADDRESS (files of real.py),
-// &proxy=true|false (whether a worker computes; the engine's default if absent), and for a decoder
-// &prompt=ADDRESS (inputs of a first run, if they differ) &passed=JSON (outputs of that run that
-// are inputs of later ones).
+// &threads=N of Edgewise (1 if absent), &proxy=true|false (whether a worker computes; the engine's
+// default if absent), and for a decoder &prompt=ADDRESS (inputs of a first run, if they differ)
+// &passed=JSON (outputs of that run that are inputs of later ones).
 import { feedsOf } from "./feeds.js";
 import { base64 } from "./rpc.js";
 
@@ -12,7 +12,7 @@ const here = (path) => new URL(path, location.href).href;
 async function load() {
   if (query.get("engine") === "edgewise") {
     const edgewise = await import(here("/edgewise.js"));
-    edgewise.env.threads = 1;
+    edgewise.env.threads = Number(query.get("threads") ?? 1);
     if (query.has("proxy")) edgewise.env.proxy = query.get("proxy") === "true";
     return edgewise;
   }

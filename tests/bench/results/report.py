@@ -13,6 +13,7 @@ is a dictionary:
     themes: {row: kind of kernel}
     ratios, peer (versions)
     trouble: contenders that failed or are not comparable
+    page: path of a page of docs/ that has the table between markers
 
 All keys from `unit` on are optional.
 """
@@ -34,7 +35,8 @@ from . import goals, plots
 from .goals import faster
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[2] / "docs" / "benchmarks.md"
+ROOT = HERE.parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- written by make bench -->", "<!-- until here -->"
 
 
@@ -84,6 +86,9 @@ def write(cases, version, folder=HERE):
     path.with_suffix(".md").write_text(markdown(results, drawn))
     if folder == HERE:
         page(results, drawn)
+        for name in cases:
+            if "page" in results["cases"][name]:
+                part(name, results["cases"][name])
     return path.with_suffix(".md")
 
 
@@ -274,8 +279,28 @@ def page(results, drawn):
             " lists them, and the limits of the machine that the others are near."
         ),
     ]
-    a, b = text.index(BEGIN) + len(BEGIN), text.index(END)
-    PAGE.write_text(text[:a] + "\n" + "\n".join(lines) + "\n" + text[b:])
+    replace(PAGE, BEGIN, lines)
+
+
+def part(name, case):
+    """The part of a page that is the table of one case, `page` of the case, with when and where it
+    was measured.
+    """
+    head = (
+        f"Measured {case['date'][:10]} on {case['machine']}, {case['browser']}; load average"
+        f" {case['load'][0]:.1f} before and {case['load'][1]:.1f} after. Above 2, other programs"
+        " took a part of both processors: an idle machine is faster."
+    )
+    notes = [f"- {note}" for note in case["notes"]]
+    lines = [head, "", *table(case["columns"], case["table"]), "", *notes]
+    replace(ROOT / case["page"], f"<!-- written by make bench CASE={name} -->", lines)
+
+
+def replace(path, begin, lines):
+    """Replaces the lines of a page between a marker and the next END."""
+    text = path.read_text()
+    a = text.index(begin) + len(begin)
+    path.write_text(text[:a] + "\n" + "\n".join(lines) + "\n" + text[text.index(END, a) :])
 
 
 def table(head, rows):

@@ -15,7 +15,7 @@ from ..conftest import WEB
 
 SEED = 11
 EACH = 60
-BUILD = ("__VERSION__", "__COMPILER__", "__PYODIDE__", "__WHEEL__")  # as web/bundle.mjs
+BUILD = ("__VERSION__", "__COMPILER__", "__WHEEL__")  # as web/bundle.mjs
 
 
 @pytest.fixture(scope="module")

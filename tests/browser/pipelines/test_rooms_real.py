@@ -12,6 +12,7 @@ MADE = {
     "listen": ("morse.edge", "Whisper tiny.en: English speech"),
     "see": ("see.edge", "EfficientNet-Lite0"),
     "who": ("voice.edge", "Resemblyzer: real voices"),
+    "speak": ("speak.edge", "Piper's voice Joe: American English"),
 }
 
 

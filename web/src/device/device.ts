@@ -22,6 +22,18 @@ export interface Buffer {
   part(offset: number, bytes?: number): Buffer;
 }
 
+/** Equal parts of a weight, of which some are in memory at a time. */
+export interface Pages {
+  readonly count: number;
+  /** `count` entries (ew_page_entry of core/engine.h). */
+  readonly table: Buffer;
+  /**
+   * Brings a page at once, and puts its address into the table.
+   * @throws ModelError, PackageError if it cannot be read
+   */
+  bring(page: number): void;
+}
+
 /** A loaded and checked plan; a handle issued by the device. */
 export type PlanHandle = number & { readonly __plan: unique symbol };
 
@@ -205,6 +217,11 @@ export interface Device {
    * @throws PlanError if it is too small
    */
   bind(plan: PlanHandle, slot: number, buffer: Buffer, where?: string): void;
+  /**
+   * Binds a slot whose parts are brought when steps need them; only on wasm. The slot must be of a
+   * weight that products of experts alone read.
+   */
+  bindPages?(plan: PlanHandle, slot: number, pages: Pages, where: string): void;
   /** Unbinds a slot: runs that use it fail until it is bound again. */
   unbind(plan: PlanHandle, slot: number): void;
   /** Whether steps other than init steps use a slot. */

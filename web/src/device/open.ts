@@ -107,26 +107,33 @@ export async function withKernels(
   });
 }
 
-const BESIDE = 256 * 2 ** 20; // for what is between steps, plans and stacks
+/** Bytes of an engine's memory that weights and caches leave. */
+export const BESIDE = 256 * 2 ** 20; // for what is between steps, plans and stacks
 
 /**
  * The device for a model that holds so many bytes: the build with 64-bit addresses where 32 bits
  * may not be enough and the caller has not chosen a build. If that cannot be opened, a model that
  * may do with 32 bits has those.
+ * @param least bytes that it needs at least, where memory need not hold all of it
  * @throws OutOfMemory if there is no such build for this browser and 32 bits are not enough
  */
-export async function withRoom(device: Device, bytes: number, where: string): Promise<Device> {
+export async function withRoom(
+  device: Device,
+  bytes: number,
+  where: string,
+  least = bytes,
+): Promise<Device> {
   const { flavour = "auto" } = device.options;
   if (!(device instanceof Engine) || flavour !== "auto" || bytes + BESIDE <= MAX_NARROW)
     return device;
-  const narrow = bytes <= MAX_NARROW;
+  const narrow = least <= MAX_NARROW;
   if (narrow && !platform().wide) return device;
   device.close();
   return openDevice({ ...device.options, flavour: WIDE_FLAVOUR }).catch((e: unknown) => {
     if (narrow) return openDevice(device.options);
     const { what = message(e), remedy = "" } = e as Partial<EngineError>;
     throw new OutOfMemory(
-      `it needs ${megabytes(bytes)}, more than ${megabytes(MAX_NARROW)}, and ${what}`,
+      `it needs ${megabytes(least)}, more than ${megabytes(MAX_NARROW)}, and ${what}`,
       where,
       remedy,
     );

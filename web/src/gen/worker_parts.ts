@@ -8,6 +8,7 @@ export const WORKER_PARTS = [
   "worker-diarization",
   "worker-diffusion",
   "worker-enhancement",
+  "worker-experts",
   "worker-generation",
   "worker-gpu-report",
   "worker-grammar",

@@ -9,6 +9,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-diarization": new URL("./worker-diarization.js", import.meta.url).href,
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
   "worker-enhancement": new URL("./worker-enhancement.js", import.meta.url).href,
+  "worker-experts": new URL("./worker-experts.js", import.meta.url).href,
   "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
   "worker-gpu-report": new URL("./worker-gpu-report.js", import.meta.url).href,
   "worker-grammar": new URL("./worker-grammar.js", import.meta.url).href,

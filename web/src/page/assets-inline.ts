@@ -1,10 +1,11 @@
 // The library's own files, inside of this one: scripts as text, the engine compressed. pack.mjs
 // puts it in the place of assets.ts.
 
-import { beside, engines, worker } from "edgewise:packed";
+import { beside, compiler, engines, worker } from "edgewise:packed";
+import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles } from "../protocol/loading.ts";
 import type { OwnFile } from "../shared/files/own.ts";
-import { besideOwn, pythonFiles } from "./own-files.ts";
+import { besideOwn, cdnPython, pythonFiles } from "./own-files.ts";
 
 /** Stands for a script that is inside of this file. */
 const SCHEME = "edgewise-inline:";
@@ -32,7 +33,10 @@ export const parts: Record<string, OwnFile> = Object.fromEntries(
 );
 
 /** As in assets.ts. */
-export const python = pythonFiles(own);
+export const python: PythonUrls = {
+  files: pythonFiles(own),
+  other: { files: cdnPython(), integrity: compiler },
+};
 
 const made = new Map<string, unknown>();
 
@@ -54,16 +58,12 @@ function scriptUrl(text: string): string {
 
 function engineFiles(): EngineFiles {
   const files: EngineFiles = {};
-  const { builds, sizes, pieces, deflated, changed } = engines;
+  const { builds, sizes, pieces, deflated } = engines;
   const packed = new Blob([Uint8Array.from(atob(deflated), (c) => c.charCodeAt(0))]);
-  const add = (name: string, index: number, differs?: typeof changed): void => {
-    files[name] = { packed, sizes, pieces, index, ...(differs && { changed: differs }) };
-    files[`${name}-full`] = parts[`${name}-full`]!;
-  };
   builds.forEach((name, index) => {
-    add(name, index);
+    files[name] = { packed, sizes, pieces, index };
+    files[`${name}-full`] = parts[`${name}-full`]!;
   });
   files["relaxed-threads-64"] = parts["relaxed-threads-64"]!;
-  add("simd128", builds.indexOf("simd128-threads"), changed);
   return files;
 }

@@ -2,6 +2,7 @@
 // files. In edgewise.inline.js and edgewise.global.js assets-inline.ts stands in the place of this
 // module (pack.mjs).
 
+import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles } from "../protocol/loading.ts";
 import { pythonFiles } from "./own-files.ts";
 
@@ -13,8 +14,6 @@ export const assets = {
   compilerUrl: new URL("./compiler.js", import.meta.url).href,
   inlineUrl: new URL("./inline.js", import.meta.url).href,
   engineUrl: {
-    simd128: new URL("./engine/edgewise-simd128.wasm", import.meta.url).href,
-    "simd128-full": new URL("./engine/edgewise-simd128-full.wasm", import.meta.url).href,
     "simd128-threads": new URL("./engine/edgewise-simd128-threads.wasm", import.meta.url).href,
     "simd128-threads-full": new URL("./engine/edgewise-simd128-threads-full.wasm", import.meta.url)
       .href,
@@ -27,7 +26,7 @@ export const assets = {
 };
 
 /** Python's files. */
-export const python = pythonFiles(import.meta.url);
+export const python: PythonUrls = { files: pythonFiles(import.meta.url) };
 
 /** The address or content that stands for one of `assets`. */
 export const resolve = <T>(value: T): T => value;

@@ -1,4 +1,4 @@
-import type { PythonUrls } from "../protocol/compiler.ts";
+import type { PythonFiles, PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles, Urls } from "../protocol/loading.ts";
 import { InputError } from "../shared/errors.ts";
 import type { OwnFile } from "../shared/files/own.ts";
@@ -6,7 +6,7 @@ import type { DeviceName, Flavour } from "../shared/platform.ts";
 import { workerScript } from "../shared/script.ts";
 import { assets, parts, python, resolve } from "./assets.ts";
 import { aliases, type EnvAliases } from "./env-aliases.ts";
-import { pythonFiles } from "./own-files.ts";
+import { installedPython, PYTHON, pythonFiles } from "./own-files.ts";
 import { baseUrl } from "./realm.ts";
 
 /**
@@ -40,15 +40,16 @@ export interface Env extends EnvAliases {
   engineUrl: string | EngineFiles;
   /**
    * Folder of Pyodide's files (npm package `pyodide` 314.0.7), ending in `/`. Needed only to
-   * compile models in the page. Default: undefined, which means pyodide/ next to edgewise.js, or
-   * that package on the CDN of npm (jsDelivr, unpkg) that the library comes from.
+   * compile models in the page. Default: undefined, which means those of the package
+   * `edgewise-compiler`: where a bundler has put them, if the page imports it; else pyodide/ next
+   * to edgewise.js; else this version's files on cdn.jsdelivr.net if their hashes are right.
    */
   pyodideUrl: string | undefined;
   /**
    * Edgewise's Python wheel. Needed only to compile models in the page. A file of the same name
    * that ends in `.snapshot` instead of `.whl` (`make web` makes it) is used where there is one:
-   * Python starts from it about ten times as fast. Default: undefined, the wheel next to
-   * edgewise.js.
+   * Python starts from it about ten times as fast. Default: undefined, which means where
+   * Pyodide's files are.
    */
   wheelUrl: string | undefined;
   /**
@@ -174,19 +175,29 @@ function absolute(files: EngineFiles): EngineFiles {
   );
 }
 
-/** Python's files; addresses that are not known are empty. */
+/**
+ * Python's files: where the settings say, or where a bundler has put those of edgewise-compiler, or
+ * beside the library. What a page has set is not asked for elsewhere.
+ */
 function pythonUrls(): PythonUrls {
   const place = filesFolder();
-  const found = place ? pythonFiles(place) : python;
-  const pyodideUrl = env.pyodideUrl ?? found.pyodideUrl;
-  const wheelUrl = env.wheelUrl ?? found.wheelUrl;
-  const wheel = wheelUrl ? full(wheelUrl) : "";
-  const snapshot = wheel.replace(/\.whl(?=$|[?#])/, ".snapshot");
-  return {
-    pyodideUrl: pyodideUrl ? folder(pyodideUrl) : "",
-    wheelUrl: wheel,
-    snapshotUrl: snapshot === wheel ? "" : snapshot,
-  };
+  const own = place ? { files: pythonFiles(place) } : { ...python, ...installed() };
+  const files = { ...own.files };
+  if (env.pyodideUrl !== undefined)
+    for (const name of ["loader", "module", "wasm", "library"] as const)
+      files[name] = new URL(PYTHON[name].replace("pyodide/", ""), folder(env.pyodideUrl)).href;
+  if (env.wheelUrl !== undefined) {
+    files.wheel = full(env.wheelUrl);
+    const snapshot = files.wheel.replace(/\.whl(?=$|[?#])/, ".snapshot");
+    files.snapshot = snapshot === files.wheel ? "" : snapshot;
+  }
+  const set = env.pyodideUrl !== undefined || env.wheelUrl !== undefined;
+  return set ? { files } : { ...own, files };
+}
+
+function installed(): { files: PythonFiles } | undefined {
+  const files = installedPython();
+  return files && { files };
 }
 
 function folder(url: string): string {

@@ -8,15 +8,16 @@ declare module "edgewise:packed" {
    * classic script has none.
    */
   export const beside: Record<string, [integrity: string, url?: () => string]>;
+  /** The hashes of Python's files, likewise. */
+  export const compiler: import("../protocol/compiler.ts").PythonFiles;
   /**
    * The .wasm files of the builds: each is cut into a number of pieces; a piece of each in turn,
-   * deflated, as base64. simd128 is simd128-threads but for a byte.
+   * deflated, as base64.
    */
   export const engines: {
     builds: string[];
     sizes: number[];
     pieces: number;
     deflated: string;
-    changed: { at: number; byte: number };
   };
 }

@@ -311,7 +311,7 @@ const OWN: Readonly<Record<string, readonly string[]>> = {
   "audio-to-audio": ["sampling_rate"],
   "text-generation": ["assistant_model"],
 };
-const LANGUAGE = ["capacity", "cache_dtype", "cache_bytes", "training"];
+const LANGUAGE = ["capacity", "cache_dtype", "cache_bytes", "expert_bytes", "training"];
 const COMPILING = [...LANGUAGE, "max_length", "personalize", ...Object.values(OWN).flat()];
 /** Options that models have no use for that are opened from their files alone. */
 const FILES = ["max_length", "personalize", "integrity", "fetch_options"];
@@ -345,6 +345,7 @@ const OPTIONS: readonly string[] = [
   "capacity",
   "cache_dtype",
   "cache_bytes",
+  "expert_bytes",
   "training",
   "max_length",
   "personalize",
@@ -389,6 +390,7 @@ async function loadRequest(
       options.capacity ?? (notOf(task).includes("capacity") ? undefined : options.max_length),
     cache_dtype: options.cache_dtype,
     cache_bytes: options.cache_bytes,
+    expert_bytes: options.expert_bytes,
     programs: programsOf(options.training),
     cache: options.cache ?? env.cachePlans,
     cache_files: options.cache_files ?? env.cacheFiles,

@@ -85,6 +85,12 @@ export interface PipelineOptions extends DeviceChoice {
    */
   cache_bytes?: number;
   /**
+   * Of text generation with a mixture of experts: memory in bytes that their weights may take, at
+   * least one expert of each layer. The others are read from the stored package, or from the file
+   * that the user chose, when a token needs them. Default: all, or as many as memory holds.
+   */
+  expert_bytes?: number;
+  /**
    * Of text generation: a smaller model with the same tokenizer. It guesses tokens that the model
    * then reads at once, where that saves time by what was measured. Texts and the samples of a seed
    * are those without, but for rounding. It is loaded with the same device, threads and caching.

@@ -4,13 +4,20 @@ import type { WithBuffers } from "../shared/spawn.ts";
 import type { PlainError } from "./errors.ts";
 
 /**
- * Addresses of Python: Pyodide's folder (ending in `/`), the wheel, and its snapshot. Empty where
- * they are not known.
+ * The files of Python by their names in `dist/` (own-files.ts): Pyodide's scripts, its WebAssembly
+ * and standard library, Edgewise's wheel, and the snapshot of both.
  */
+export type PythonFile = "loader" | "module" | "wasm" | "library" | "wheel" | "snapshot";
+
+/** Addresses of Python's files; empty where they are not known. */
+export type PythonFiles = Record<PythonFile, string>;
+
+/** Where Python's files are. */
 export interface PythonUrls {
-  pyodideUrl: string;
-  wheelUrl: string;
-  snapshotUrl: string;
+  /** Where the page serves them. */
+  files: PythonFiles;
+  /** The same files elsewhere, if the page does not serve them, and their hashes. */
+  other?: { files: PythonFiles; integrity: PythonFiles } | undefined;
 }
 
 /** The first message has the addresses and starts Python; any number of compilations follow. */

@@ -15,15 +15,13 @@ export interface PackedEngine {
   /** Bytes of each file. */
   sizes: number[];
   pieces: number;
-  /** Which of the files it is, */
+  /** Which of the files it is. */
   index: number;
-  /** except for one byte. */
-  changed?: { at: number; byte: number };
 }
 
 /**
- * The engine's .wasm files by the name of their build (`simd128`, `simd128-full`, ...): addresses,
- * contents, or files of the library.
+ * The engine's .wasm files by the name of their build (`simd128-threads`, `simd128-threads-full`,
+ * ...): addresses, contents, or files of the library.
  */
 export type EngineFiles = Record<string, string | PackedEngine | OwnFile>;
 
@@ -79,6 +77,8 @@ export interface LoadRequest {
   cache: boolean;
   /** Bytes of states of earlier generations; undefined: the default. */
   cache_bytes?: number | undefined;
+  /** Bytes of memory for weights of experts; undefined: as much as there is. */
+  expert_bytes?: number | undefined;
   cache_files: boolean | "auto";
   integrity: string | Record<string, string> | undefined;
   fetch_options: RequestInit | undefined;

@@ -16,8 +16,8 @@ export interface TaskInfo
   capacity?: number;
   /** Ways to train the model from pairs (`fineTune`); none: it was compiled without training. */
   training?: ModelInfo["training"];
-  /** Of text-to-speech: Hz of the sound, and whether sentences are spoken one by one. */
-  speech?: { sampling_rate: number; splits: boolean };
+  /** Of text-to-speech: Hz of the sound, whether sentences are spoken one by one, the kind. */
+  speech?: { sampling_rate: number; splits: boolean; type: "vits" | "piper" | "kokoro" };
 }
 
 /** A tensor in a message. `data`: its bytes, little-endian. */

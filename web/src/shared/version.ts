@@ -2,11 +2,8 @@
 
 declare const __VERSION__: string;
 declare const __COMPILER__: string;
-declare const __PYODIDE__: string;
 
 /** Version of Edgewise. */
 export const VERSION: string = __VERSION__;
-/** Version of the npm package pyodide that compiles models. */
-export const PYODIDE: string = __PYODIDE__;
 /** Fingerprint of the compiler's sources; compiled plans are kept as long as it is unchanged. */
 export const COMPILER: string = __COMPILER__;

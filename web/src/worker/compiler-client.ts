@@ -131,9 +131,9 @@ export class Compiler {
     this.start = this.watchdog(
       "Python did not start: no message",
       PYODIDE_PATIENCE,
-      this.urls.python.pyodideUrl,
-      "Check the network, and that the files of the npm package pyodide are served there " +
-        "(env.pyodideUrl); or give the page a package made by `edgewise build`.",
+      this.urls.python.files.loader,
+      "Check the network, and that Python's files are served there (env.pyodideUrl); or give the " +
+        "page a package made by `edgewise build`.",
     );
   }
 

@@ -22,7 +22,7 @@ test("a run that fails while its outputs are read keeps none of them", async (t)
   const library: Partial<Record<keyof PlanLibrary, unknown>> = {
     device,
     pool,
-    root: async () => ({}),
+    root: async () => ({ units: [] }),
     news: () => ({ made: [], learned: false }),
   };
   // the outputs: one that stays, twice; one of which a copy is kept; one that may not be read

@@ -3,9 +3,16 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { besideOwn, ownFile, pythonFiles } from "../../src/page/own-files.ts";
+import { besideOwn, installedPython, ownFile, pythonFiles } from "../../src/page/own-files.ts";
 
-const wheelOf = (dist: string): string => `${dist}test`;
+const pythonIn = (dist: string) => ({
+  loader: `${dist}pyodide/pyodide.mjs`,
+  module: `${dist}pyodide/pyodide.asm.mjs`,
+  wasm: `${dist}pyodide/pyodide.asm.wasm`,
+  library: `${dist}pyodide/python_stdlib.zip`,
+  wheel: `${dist}test`,
+  snapshot: `${dist}test`,
+});
 
 for (const cdn of ["https://cdn.jsdelivr.net/npm/", "https://unpkg.com/"])
   for (const path of [
@@ -16,13 +23,10 @@ for (const cdn of ["https://cdn.jsdelivr.net/npm/", "https://unpkg.com/"])
     "edgewise@latest/dist/edgewise.inline.js?module",
     "edgewise@0.1.0/+esm",
   ])
-    test(`${cdn}${path}: this version, and Pyodide's package`, () => {
+    test(`${cdn}${path}: this version, and that of the compiler`, () => {
       const dist = `${cdn}edgewise@test/dist/`;
       assert.equal(ownFile("engine/a.wasm", cdn + path), `${dist}engine/a.wasm`);
-      assert.deepEqual(pythonFiles(cdn + path), {
-        pyodideUrl: `${cdn}pyodide@test/`,
-        wheelUrl: wheelOf(dist),
-      });
+      assert.deepEqual(pythonFiles(cdn + path), pythonIn(`${cdn}edgewise-compiler@test/dist/`));
     });
 
 for (const folder of [
@@ -35,15 +39,12 @@ for (const folder of [
   test(`${folder}: beside the script`, () => {
     const own = `${folder}edgewise.js`;
     assert.equal(ownFile("engine/a.wasm", own), `${folder}engine/a.wasm`);
-    assert.deepEqual(pythonFiles(own), {
-      pyodideUrl: `${folder}pyodide/`,
-      wheelUrl: wheelOf(folder),
-    });
+    assert.deepEqual(pythonFiles(own), pythonIn(folder));
   });
 
 test("a script without an address that pages can load from", () => {
   for (const own of [undefined, "", "file:///app/edgewise.js", "blob:https://example.org/1"])
-    assert.deepEqual(pythonFiles(own), { pyodideUrl: undefined, wheelUrl: undefined });
+    assert.deepEqual(new Set(Object.values(pythonFiles(own))), new Set([""]));
 });
 
 test("what is beside the one file: where a bundler put it, and on a CDN", () => {
@@ -78,4 +79,23 @@ test("what is beside the one file: where a bundler put it, and on a CDN", () => 
       url: other.url,
     },
   );
+});
+
+test("edgewise-compiler: where a bundler put it, in one version", () => {
+  const page = globalThis as Record<symbol, unknown>;
+  const installed = Symbol.for("edgewise.compiler");
+  const names = Object.keys(pythonIn(""));
+  const files = (at: (name: string) => string) =>
+    Object.fromEntries(names.map((name) => [name, () => at(name)]));
+  assert.equal(installedPython(), undefined);
+  try {
+    page[installed] = { version: "test", files: files((n) => `https://example.org/a/${n}.1`) };
+    assert.equal(installedPython()?.wheel, "https://example.org/a/wheel.1");
+    page[installed] = { version: "test", files: files((n) => `file:///app/${n}`) };
+    assert.equal(installedPython(), undefined); // it copies none
+    page[installed] = { version: "0.0.1", files: {} };
+    assert.throws(() => installedPython(), /0\.0\.1.*npm install edgewise@test/s);
+  } finally {
+    delete page[installed];
+  }
 });

@@ -17,7 +17,7 @@ await build({
   platform: "node",
   // bundle.mjs sets the real ones
   define: Object.fromEntries(
-    ["__VERSION__", "__COMPILER__", "__PYODIDE__", "__WHEEL__"].map((name) => [name, '"test"']),
+    ["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"']),
   ),
   logLevel: "error",
 });

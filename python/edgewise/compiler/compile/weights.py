@@ -75,10 +75,14 @@ def add_plans(package: Package, plans: Sequence[tuple[str, Plan]]) -> None:
                 raise ModelError(
                     f"two of its constants are named '{slot.name}'", file, "Export the model again."
                 )
+            experts = plan.experts.get(slot.name)
             if slot.name in weights:
+                if weights[slot.name].get("experts") != experts:
+                    weights[slot.name].pop("experts", None)
                 continue
             if t.source is not None:
-                weights[slot.name] = _weight_entry(package, slot.name, t, t.source, slot.nbytes)
+                entry = _weight_entry(package, slot.name, t, t.source, slot.nbytes)
+                weights[slot.name] = {**entry, "experts": experts} if experts else entry
                 continue
             assert t.data is not None  # a constant that the graph itself spells out
             weights[slot.name] = {

@@ -139,6 +139,8 @@ class Operand:
         size, lo, hi: Bytes per element and the reach in elements, expressions over the parameters;
             set by the Kernel.
         scratch: Whether it is working memory of an implementation and no part of the contract.
+        pages: Whether it consists of equal parts, along its first dimension, of which the kernel
+            needs one at a time (`ew_page` of core/kernel.h).
     """
 
     name: str
@@ -154,6 +156,7 @@ class Operand:
     hi: str = ""
     scratch: bool = False
     updated: bool = False
+    pages: bool = False
 
     @property
     def access(self) -> str:
@@ -171,9 +174,11 @@ def read(
     reach: str = "",
     optional: bool = False,
     touches: str = "",
+    pages: bool = False,
 ) -> Operand:
     """Declares an input; the arguments are attributes of Operand."""
-    return Operand(name, element_type(type), layout, False, optional, touches=touches, reach=reach)
+    kind = element_type(type)
+    return Operand(name, kind, layout, optional=optional, touches=touches, reach=reach, pages=pages)
 
 
 def write(

@@ -92,6 +92,8 @@ class Plan:
         arena_least: a lower bound of the size of the arena: the most bytes that are alive at one
             step; 0: not known.
         notes: for profiles; may be empty.
+        experts: {name of a weight's slot: the number of experts that it has weights of} of those
+            that steps read in products of experts alone.
         name: of the file that it came from, for errors.
     """
 
@@ -106,11 +108,13 @@ class Plan:
         init_count: int,
         arena_least: int = 0,
         notes: StepNotes | None = None,
+        experts: Mapping[str, int] | None = None,
     ) -> None:
         self.data, self.slots, self.registers = data, slots, registers
         self.labels, self.kernels = labels, kernels
         self.arena_bytes, self.arena_least = arena_bytes, arena_least
         self.init_count, self.notes = init_count, notes or StepNotes()
+        self.experts = experts or {}
         self.name = ""
 
     @property
@@ -154,7 +158,25 @@ class Plan:
             len(builder.init_steps),
             builder.arena_least,
             StepNotes.of(builder.steps),
+            _experts(builder),
         )
+
+
+def _experts(builder: Builder) -> dict[str, int]:
+    """Plan.experts."""
+    found: dict[str, set[int]] = {}
+    for step in builder.init_steps + builder.steps:
+        for operand, v in zip(step.kernel.operands, step.operands):
+            if v is not None and 0 <= v.buffer.index < len(builder.slots):
+                slot = builder.slots[v.buffer.index]
+                whole = operand.pages and v.byte_offset() == v.buffer.offset == 0
+                found.setdefault(slot.name, set()).add(step.params["experts"] if whole else 0)
+    return {
+        slot.name: count
+        for slot in builder.slots
+        for count in found.get(slot.name, ())
+        if slot.kind == "weight" and found[slot.name] == {count} and 0 < count
+    }
 
 
 # ---- writing

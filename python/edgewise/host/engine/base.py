@@ -18,7 +18,7 @@ from ...errors import (
     OutOfMemory,
     PlanError,
 )
-from .device import Buffer, Bytes, EngineDevice
+from .device import Buffer, Bytes, Device, EngineDevice
 from .locks import Owner
 from .resolved import ResolvedStep, resolve
 from .stopping import LONG, Ends, call_directly, call_interruptibly
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 PAUSED = -1  # EW_PAUSED
+AWAY = -2  # EW_AWAY
 
 
 class Failure(NamedTuple):
@@ -193,8 +194,13 @@ class Engine(Owner):
             plan: the plan that was loaded or run.
             call: the failed call, for errors that belong to no step.
         """
-        failure = ERROR.unpack(self.read(self.call("ew_last_error", self.handle), ERROR.size))
-        return error_of(Failure(*failure), plan, call)
+        return error_of(self.failure(), plan, call)
+
+    def failure(self) -> Failure:
+        """The last error of the C side."""
+        return Failure(
+            *ERROR.unpack(self.read(self.call("ew_last_error", self.handle), ERROR.size))
+        )
 
     def check_alloc(self, address: int, nbytes: int) -> int:
         """Returns the address of an allocation of nbytes. Raises OutOfMemory if it is 0."""
@@ -205,6 +211,30 @@ class Engine(Owner):
                 "Use a smaller batch, sequence or model, or close other models.",
             )
         return address
+
+
+class Pages:
+    """Equal parts of memory, each of which is prepared when a step first needs it.
+
+    Attributes:
+        table: `count` entries (ew_page_entry of core/engine.h); its owner frees it.
+    """
+
+    ENTRY = struct.Struct("<QQ")
+
+    def __init__(
+        self, device: Device, memory: Buffer, count: int, prepare: Callable[[int, int], None]
+    ) -> None:
+        """prepare: (first byte, end) of a part."""
+        self.device, self.memory, self.count, self.prepare = device, memory, count, prepare
+        self.table = device.allocate(self.ENTRY.size * count)
+
+    def bring(self, page: int) -> None:
+        """Prepares a part, and puts its address into the table."""
+        size = self.memory.nbytes // self.count
+        self.prepare(page * size, (page + 1) * size)
+        entry = self.ENTRY.pack(self.memory.address + page * size, 0)
+        self.device.write(self.table, entry, page * self.ENTRY.size)
 
 
 class LoadedPlan:
@@ -243,6 +273,7 @@ class LoadedPlan:
             )
         self.handle, self.ends, self.quick = 0, Ends(), False
         self.temps: list[int] = []  # addresses of the arenas that are slots
+        self.pages: dict[int, Pages] = {}  # by slot
         data = engine.alloc(len(plan.data))
         try:
             engine.write(data, plan.data)
@@ -299,6 +330,11 @@ class LoadedPlan:
                 if code in (PAUSED, None):
                     function = engine.function(name)
                     code = call(engine, function, (self.handle, *args), self.patience)
+                while code == AWAY:
+                    failure = engine.failure()
+                    self.pages[failure.operand].bring(failure.detail)
+                    function = engine.function("ew_plan_go_on")
+                    code = call(engine, function, (self.handle,), self.patience)
             except BaseException:
                 code = engine.interrupted
                 raise
@@ -336,6 +372,17 @@ class LoadedPlan:
                 self.plan.name or "plan",
                 "The plan is damaged or was made by another version; compile the model again.",
             )
+
+    def bind_pages(self, slot: int, pages: Pages) -> bool:
+        """Binds a slot whose parts are brought when steps need them. Returns whether that is
+        possible: products of experts alone must read it.
+        """
+        found = not self.engine.call(
+            "ew_plan_pages", self.handle, slot, pages.table.address, pages.count
+        )
+        if found:
+            self.pages[slot] = pages
+        return found
 
     def unbind(self, slot: int) -> None:
         """Unbinds a slot. Runs that use it fail until it is bound again."""

@@ -39,6 +39,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t],
     ),
+    "ew_plan_pages": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32],
+    ),
+    "ew_plan_go_on": (ctypes.c_int32, [ctypes.c_void_p]),
     "ew_plan_slot_use": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32]),
     "ew_plan_register": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64]),
     "ew_plan_init": (ctypes.c_int32, [ctypes.c_void_p]),

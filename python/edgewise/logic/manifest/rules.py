@@ -117,6 +117,8 @@ def check_weights(c: Checker, weights: Sequence[Weight], contents: Contents) -> 
         contents.weights[name] = nbytes
         if file == "weights" or "sums" in weight:
             c.read_tuple(weight.get("sums"), f"{at}.sums", -(-nbytes // PIECE))
+        if nbytes % weight.get("experts", 1):
+            c.fail(at, f"has {nbytes} bytes, which are no equal parts for its experts")
     for file_spans in spans.values():
         reached = 0
         for offset, nbytes, i in sorted(file_spans):

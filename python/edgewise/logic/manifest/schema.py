@@ -418,6 +418,8 @@ class Weight(TypedDict):
         sums: checksums of its pieces (sums.py).
         power: if given, the file has float32 numbers w, twice as many bytes, and the weight is
             float16 numbers of w * 2^power; only of weights outside of the package.
+        experts: if given, it consists of so many equal parts, and all plans read it in products of
+            experts alone, which need a part at a time.
     """
 
     name: Name
@@ -426,6 +428,7 @@ class Weight(TypedDict):
     bytes: int
     sums: NotRequired[list[Annotated[str, Digits(16, "a sum")]]]
     power: NotRequired[Annotated[int, Range(-112, 112)]]
+    experts: NotRequired[Annotated[int, Range(1, MAX_SIZE)]]
 
 
 class Head(TypedDict):

@@ -8,11 +8,11 @@ import { LAYOUT } from "../../gen/plan_format.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { type Choice, type DeviceInfo, deviceInfo, WIDE_FLAVOUR } from "../../shared/platform.ts";
 import { megabytes, message } from "../../shared/words.ts";
-import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
+import type { Buffer, Device, Host, Pages, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import { type DeviceOptions, MEDIA } from "../options.ts";
 import { slotsOfPlan, stepsOf } from "../plan-header.ts";
 import { type EngineExports, isWide, unsigned } from "./exports.ts";
-import { failureOf } from "./failures.ts";
+import { type FailurePlace, failureOf } from "./failures.ts";
 import { chosenModule, instantiate } from "./module.ts";
 import { open, register } from "./registry.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
@@ -31,6 +31,8 @@ export class Engine implements Device {
   private readonly described = new Map<PlanHandle, PlanInfo>();
   /** Arenas of plans that have several. */
   private readonly temps = new Map<PlanHandle, Buffer[]>();
+  /** Slots of plans that are bound in pages. */
+  private readonly paged = new Map<PlanHandle, Map<number, Pages>>();
   private closed = false;
   private out = 0;
   readonly host: Host = {
@@ -294,6 +296,26 @@ export class Engine implements Device {
     );
   }
 
+  bindPages(plan: PlanHandle, slot: number, pages: Pages, where: string): void {
+    const { table, count } = pages;
+    this.check(
+      this.call(() => this.exports.ew_plan_pages(plan, slot, addressOf(table), count)),
+      where,
+    );
+    if (!this.paged.has(plan)) this.paged.set(plan, new Map());
+    this.paged.get(plan)!.set(slot, pages);
+  }
+
+  /** Brings the pages that a run waits for. Returns the code that the run ends with. */
+  private withPages(plan: PlanHandle, code: number): number {
+    while (code === AWAY) {
+      const { operand, detail } = this.lastError();
+      this.paged.get(plan)!.get(operand)!.bring(Number(detail));
+      code = this.call(() => this.exports.ew_plan_go_on(plan));
+    }
+    return code;
+  }
+
   /** Unbinds a slot: runs that use it fail until it is bound again. */
   unbind(plan: PlanHandle, slot: number): void {
     this.check(
@@ -358,13 +380,19 @@ export class Engine implements Device {
     if (this.watcher) this.watcher.run(plan, where);
     else
       this.check(
-        this.call(() => this.exports.ew_plan_run(plan)),
+        this.withPages(
+          plan,
+          this.call(() => this.exports.ew_plan_run(plan)),
+        ),
         where,
       );
   }
 
   runSome(plan: PlanHandle, where: string, trips: number): boolean {
-    const code = this.call(() => this.exports.ew_plan_run_some(plan, trips));
+    const code = this.withPages(
+      plan,
+      this.call(() => this.exports.ew_plan_run_some(plan, trips)),
+    );
     if (code !== PAUSED) this.runs++;
     this.check(code === PAUSED ? 0 : code, where);
     return code !== PAUSED;
@@ -385,7 +413,10 @@ export class Engine implements Device {
   /** Runs steps; `first` does not count init steps. Only the slots that they use must be bound. */
   runSteps(plan: PlanHandle, first: number, count: number, where: string): void {
     this.check(
-      this.call(() => this.exports.ew_plan_run_steps(plan, first, count, 0)),
+      this.withPages(
+        plan,
+        this.call(() => this.exports.ew_plan_run_steps(plan, first, count, 0)),
+      ),
       where,
     );
   }
@@ -400,6 +431,7 @@ export class Engine implements Device {
   /** Frees a plan; buffers bound to its slots stay. */
   freePlan(plan: PlanHandle): void {
     this.described.delete(plan);
+    this.paged.delete(plan);
     if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
     for (const buffer of this.temps.get(plan) ?? []) this.release(buffer);
     this.temps.delete(plan);
@@ -444,15 +476,19 @@ export class Engine implements Device {
 
   /** Throws the error of a failed call. */
   check(code: number, where: string, loading = false): void {
-    if (code === 0) return;
+    if (code !== 0) throw failureOf(code, where, loading, this.lastError());
+  }
+
+  /** Where the last call failed. */
+  private lastError(): FailurePlace {
     const at = unsigned(this.exports.ew_last_error(this.handle));
     const view = new DataView(this.memory.buffer);
-    throw failureOf(code, where, loading, {
+    return {
       step: view.getInt32(at + LAYOUT.error.at.step, true),
       operand: view.getInt32(at + LAYOUT.error.at.operand, true),
       kernel: view.getInt32(at + LAYOUT.error.at.kernel, true),
       detail: view.getBigInt64(at + LAYOUT.error.at.detail, true),
-    });
+    };
   }
 }
 
@@ -476,6 +512,7 @@ export function addressOf(buffer: Buffer): number {
 
 const PAGE = 65536;
 const PAUSED = -1; // EW_PAUSED
+const AWAY = -2; // EW_AWAY
 const INITIAL_PAGES = 32;
 const MAX_WIDE = 2 ** 34; // of a memory with 64-bit addresses
 

@@ -28,6 +28,8 @@ export interface EngineExports {
   ew_xxh64(data: number, bytes: number, out: number): void;
   ew_plan_load(engine: number, bytes: number, n: number, out: number): number;
   ew_plan_bind(plan: number, slot: number, data: number, bytes: number): number;
+  ew_plan_pages(plan: number, slot: number, pages: number, count: number): number;
+  ew_plan_go_on(plan: number): number;
   ew_plan_slot_use(plan: number, slot: number): number;
   ew_plan_register(plan: number, register: number, value: bigint): number;
   ew_plan_slot_init(plan: number, slot: number, end: number): number;

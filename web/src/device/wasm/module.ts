@@ -23,32 +23,55 @@ const STREAM_PATIENCE = 2; // in stall timeouts, for half a megabyte
 
 type EngineFile = string | PackedEngine | OwnFile;
 
-const modules = new Map<string | PackedEngine, Promise<WebAssembly.Module>>();
+const modules = new Map<string, Promise<WebAssembly.Module>>();
 
-/**
- * Downloads and compiles a module, at the same time and once per address and worker. Failures are
- * not cached.
- */
-export function engineModule(file: EngineFile): Promise<WebAssembly.Module> {
-  const key = typeof file === "object" && "name" in file ? file.name : file;
+/** Downloads and compiles a module, at the same time and once per worker. Failures are not kept. */
+function engineModule(engineUrl: string | EngineFiles, build: string): Promise<WebAssembly.Module> {
+  const { file, shared } = fileOf(engineUrl, build);
+  const address = typeof file === "string" ? file : "name" in file ? file.name : "";
+  const key = `${build} ${address}`;
   let module = modules.get(key);
   if (!module) {
-    module = made(file);
+    module = made(file, shared);
     modules.set(key, module);
     module.catch(() => modules.delete(key));
   }
   return module;
 }
 
-function made(file: EngineFile): Promise<WebAssembly.Module> {
-  if (typeof file === "string") return compile(file);
-  return "name" in file ? loadOwn(file, compile) : unpack(file);
+function made(file: EngineFile, shared: boolean): Promise<WebAssembly.Module> {
+  if (typeof file === "string") return compile(file, "", shared);
+  if (!("name" in file)) return unpack(file, shared);
+  return loadOwn(file, (url, integrity) => compile(url, integrity, shared));
 }
 
-function fileOf(engineUrl: string | EngineFiles, build: string): EngineFile {
-  if (typeof engineUrl === "string") return new URL(`edgewise-${build}.wasm`, engineUrl).href;
-  const file = engineUrl[build];
-  if (file) return file;
+/** The import of the engine's memory, up to the flags of its limits; 2 of them means shared. */
+const MEMORY = "\x03env\x06memory\x02";
+
+/** The engine for a memory that is not shared: no other byte differs. */
+function unshared(file: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  const start = new TextDecoder("latin1").decode(file.subarray(0, 1 << 16)); // as it begins
+  const flags = start.indexOf(MEMORY) + MEMORY.length;
+  if (flags >= MEMORY.length) file[flags]! &= ~2;
+  return file;
+}
+
+/**
+ * The file of a build, and whether its memory is to be shared: `simd128` is `simd128-threads` on a
+ * memory that is not, unless a page names a file of its own.
+ */
+function fileOf(
+  engineUrl: string | EngineFiles,
+  build: string,
+): { file: EngineFile; shared: boolean } {
+  const named = typeof engineUrl === "object" && engineUrl[build];
+  if (named) return { file: named, shared: true };
+  if (/^simd128(-full)?$/.test(build)) {
+    const { file } = fileOf(engineUrl, build.replace("simd128", "simd128-threads"));
+    return { file, shared: false };
+  }
+  if (typeof engineUrl === "string")
+    return { file: new URL(`edgewise-${build}.wasm`, engineUrl).href, shared: true };
   throw new EngineError(
     `there is no engine '${build}'`,
     "env.engineUrl",
@@ -57,8 +80,8 @@ function fileOf(engineUrl: string | EngineFiles, build: string): EngineFile {
 }
 
 /** The .wasm file of an engine that came compressed with the library. */
-async function unpacked(engine: PackedEngine): Promise<Uint8Array> {
-  const { packed, sizes, pieces, index, changed } = engine;
+async function unpacked(engine: PackedEngine): Promise<Uint8Array<ArrayBuffer>> {
+  const { packed, sizes, pieces, index } = engine;
   const stream = packed.stream().pipeThrough(new DecompressionStream("deflate-raw"));
   const all = new Uint8Array(await new Response(stream).arrayBuffer());
   const file = new Uint8Array(sizes[index]!);
@@ -70,14 +93,13 @@ async function unpacked(engine: PackedEngine): Promise<Uint8Array> {
       if (i === index) file.set(all.subarray(at, at + end - begin), begin);
       at += end - begin;
     });
-  if (changed) file[changed.at] = changed.byte;
   return file;
 }
 
 /** Compiles an engine that came compressed with the library. */
-async function unpack(engine: PackedEngine): Promise<WebAssembly.Module> {
+async function unpack(engine: PackedEngine, shared: boolean): Promise<WebAssembly.Module> {
   return within(
-    unpacked(engine).then((file) => WebAssembly.compile(file as BufferSource)),
+    unpacked(engine).then((file) => WebAssembly.compile(shared ? file : unshared(file))),
     () => new EngineError("the engine was not unpacked in time", "", "Load the page again."),
   ).catch((e: unknown) =>
     Promise.reject(e instanceof EngineError ? e : uncompiled(e, "the engine of this file")),
@@ -110,9 +132,24 @@ function uncompiled(e: unknown, where: string): EngineError {
   );
 }
 
-async function compile(url: string, integrity = ""): Promise<WebAssembly.Module> {
-  const remedy =
-    "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
+const REMEDY = "Serve the folder engine/ beside edgewise.js, or set env.engineUrl to where it is.";
+
+async function compile(url: string, integrity = "", shared = true): Promise<WebAssembly.Module> {
+  const streamed = shared ? await stream(url, integrity) : undefined;
+  if (streamed) return streamed;
+  const expected = { integrity: digestOf(integrity) };
+  const file = await bytesOf(url, "the engine", REMEDY, expected);
+  return WebAssembly.compile(shared ? file : unshared(file)).catch((e: unknown) =>
+    Promise.reject(uncompiled(e, url)),
+  );
+}
+
+/**
+ * Streaming compilation, served from the browser's code cache on later visits. It reports no
+ * progress, so if it seems to have stalled, the download is restarted in a way that does.
+ * @returns undefined if it stalled, or the server does not say that the file is WebAssembly
+ */
+async function stream(url: string, integrity: string): Promise<WebAssembly.Module | undefined> {
   const silent = Symbol();
   let response: Response | typeof silent;
   const controller = new AbortController();
@@ -123,7 +160,7 @@ async function compile(url: string, integrity = ""): Promise<WebAssembly.Module>
     );
   } catch (e) {
     if (e !== silent)
-      throw new EngineError(`the engine could not be fetched (${message(e)})`, url, remedy);
+      throw new EngineError(`the engine could not be fetched (${message(e)})`, url, REMEDY);
     response = silent;
   }
   try {
@@ -135,10 +172,8 @@ async function compile(url: string, integrity = ""): Promise<WebAssembly.Module>
         throw new EngineError(
           `the engine could not be fetched (HTTP ${response.status}${page ? ", a web page" : ""})`,
           url,
-          remedy,
+          REMEDY,
         );
-      // Streaming compilation, served from the browser's code cache on later visits. It reports no
-      // progress, so if it seems to have stalled, the download is restarted in a way that does.
       if (type.startsWith("application/wasm"))
         return await within(
           WebAssembly.compileStreaming(response),
@@ -151,10 +186,7 @@ async function compile(url: string, integrity = ""): Promise<WebAssembly.Module>
     if (e !== silent) throw uncompiled(e, url);
   }
   controller.abort();
-  const expected = { integrity: digestOf(integrity) };
-  return WebAssembly.compile(await bytesOf(url, "the engine", remedy, expected)).catch(
-    (e: unknown) => Promise.reject(uncompiled(e, url)),
-  );
+  return undefined;
 }
 
 /** @throws EngineError if the browser cannot run the build with 64-bit addresses */
@@ -208,11 +240,11 @@ export async function chosenModule(
     );
   if (options.flavour === WIDE_FLAVOUR) checkWide(have);
   let choice = chooseBuild(have, options.flavour, options.threads);
-  const url = (f: Flavour) =>
-    fileOf(options.engineUrl, options.full && f !== WIDE_FLAVOUR ? `${f}-full` : f);
+  const load = (f: Flavour) =>
+    engineModule(options.engineUrl, options.full && f !== WIDE_FLAVOUR ? `${f}-full` : f);
   let module: WebAssembly.Module;
   try {
-    module = await engineModule(url(choice.flavour));
+    module = await load(choice.flavour);
   } catch (e) {
     if (choice.flavour === "simd128" || choice.flavour === options.flavour) throw e;
     choice = {
@@ -220,7 +252,7 @@ export async function chosenModule(
       threads: 1,
       whyNotThreads: `the build with threads could not be loaded: ${message(e)}`,
     };
-    module = await engineModule(url("simd128"));
+    module = await load("simd128");
   }
   return { choice, module };
 }

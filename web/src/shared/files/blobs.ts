@@ -133,7 +133,7 @@ let nowhere: MessagePort | undefined;
  * to as much as the file. A message that no one receives takes it along; `transfer(0)` detaches it
  * but leaves its memory to the collector, in Chromium.
  */
-function free(buffer: ArrayBuffer): void {
+export function free(buffer: ArrayBuffer): void {
   if (!nowhere) {
     const { port1, port2 } = new MessageChannel();
     port2.close();

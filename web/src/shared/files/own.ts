@@ -29,7 +29,7 @@ function remedyOf({ name, url }: OwnFile): string {
  * Whether a server says that it has no such file: by 404 or 410, or, as those of single-page
  * applications do, by a web page in its place. One that fails or is silent does not say that.
  */
-async function isAbsent(url: string): Promise<boolean> {
+export async function isAbsent(url: string): Promise<boolean> {
   const controller = new AbortController();
   try {
     const request = fetch(url, { signal: controller.signal });

@@ -25,6 +25,10 @@ export class BlobSource implements ByteSource {
 
   async open(): Promise<void> {}
 
+  async asFile(): Promise<Blob> {
+    return this.blob;
+  }
+
   async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     const { signal, onBytes } = this.options;
     const reader = new BlobReader(this.blob, this.name, true);

@@ -21,6 +21,11 @@ export interface ByteSource {
    * may share memory.
    */
   stream(offset?: number): AsyncGenerator<Uint8Array<ArrayBuffer>>;
+  /**
+   * The whole file, of sources that keep it; undefined while it is not there, or not verified. It
+   * is after `stream` has been read, unless it could not be kept.
+   */
+  asFile?(): Promise<Blob | undefined>;
 }
 
 /** Receives the bytes loaded so far, and the total if known. */

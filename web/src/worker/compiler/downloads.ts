@@ -4,7 +4,7 @@
 import type { FromCompiler } from "../../protocol/compiler.ts";
 import { plainError } from "../../protocol/errors.ts";
 import { NotFound } from "../../shared/files/connection.ts";
-import { HttpSource } from "../../shared/files/http.ts";
+import { bytesOf, HttpSource } from "../../shared/files/http.ts";
 import { stalled, Watchdog, within } from "../../shared/watchdog.ts";
 
 /** Posts a sign of progress. */
@@ -40,6 +40,16 @@ export function streamOf(
   });
 }
 
+/** Downloads a file of Python, whose hash has to be the given one. */
+export function checked(
+  url: string,
+  plain: typeof fetch,
+  integrity?: string,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const remedy = "Check the network, and load the page again.";
+  return bytesOf(url, "Python", remedy, { onBytes: alive, fetch: plain, integrity });
+}
+
 /** Stands for an archive without files; it is never asked for in the network. */
 export const NO_LIBRARY = "edgewise:no-library.zip";
 const END_OF_ZIP = [0x50, 0x4b, 5, 6];
@@ -49,8 +59,14 @@ EMPTY_ZIP.set(END_OF_ZIP);
 /**
  * Downloads and compiles a .wasm file. It is fetched as usual, since browsers cache compiled code
  * only for their own responses; a stalled download is an error.
+ * @param integrity its SHA-256, if it is known
  */
-export async function compileWasm(url: string, plain: typeof fetch): Promise<WebAssembly.Module> {
+export async function compileWasm(
+  url: string,
+  plain: typeof fetch,
+  integrity?: string,
+): Promise<WebAssembly.Module> {
+  if (integrity) return WebAssembly.compile(await checked(url, plain, integrity));
   const controller = new AbortController();
   const silent = (): unknown => {
     controller.abort();
@@ -66,14 +82,20 @@ export async function compileWasm(url: string, plain: typeof fetch): Promise<Web
 /**
  * A replacement of `fetch` while Pyodide starts. Interrupted or silent downloads are resumed.
  * @param compiled a file that `compileWasm` has downloaded already
+ * @param digests the SHA-256 of files of which it is known, by their addresses
  */
-export function watchedFetch(plain: typeof fetch, compiled: string): typeof fetch {
+export function watchedFetch(
+  plain: typeof fetch,
+  compiled: string,
+  digests: Map<string, string>,
+): typeof fetch {
   return async (input, init) => {
     const url = input instanceof Request ? input.url : String(input);
     if (url === NO_LIBRARY) return new Response(EMPTY_ZIP);
     if (url === compiled) return new Response(null);
     if ((init?.method ?? "GET") !== "GET" || !/^https?:/.test(url)) return plain(input, init);
-    const source = new HttpSource(url, { onBytes: alive, fetch: plain });
+    const integrity = digests.get(url);
+    const source = new HttpSource(url, { onBytes: alive, fetch: plain, integrity });
     try {
       await source.open();
     } catch (e) {

@@ -56,6 +56,8 @@ export class KeptSource implements ByteSource {
   private before: string | undefined;
   /** The file was downloaded and stored during this visit. */
   private whole = false;
+  /** Its stored content has been verified during this visit. */
+  private sound = false;
   private dir: Folder | undefined;
   private readonly id: string;
   /** Name of the content. */
@@ -161,6 +163,16 @@ export class KeptSource implements ByteSource {
       );
     }
     if (hash) await this.check(hash);
+    this.sound ||= !offset;
+  }
+
+  async asFile(): Promise<Blob | undefined> {
+    await this.open();
+    const { shared, link, whole, sound, options } = this;
+    if (shared) return shared;
+    const { integrity } = options;
+    if (link?.complete && (sound || !integrity || link.data === integrity)) return this.kept;
+    return whole ? fileIn(this.dir, `${this.data}.data`).catch(() => undefined) : undefined;
   }
 
   /** @throws ModelError if the digest is not the expected one; the file is removed */

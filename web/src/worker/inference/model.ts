@@ -43,7 +43,10 @@ export class InferenceModel {
     >,
   ) {
     this.driver = new Driver(library);
-    this.recorded = new RecordedRuns(library);
+    this.recorded = new RecordedRuns(library, {
+      find: (id) => this.pinned.get(id),
+      add: (outputs) => outputs.map(({ v, copied }) => this.stay(v, copied)),
+    });
   }
 
   /** Takes the place of the same model on a GPU that was lost, with what stayed there. */
@@ -164,6 +167,13 @@ export class InferenceModel {
     // only now: the page gets no numbers of a run that fails while its outputs are read
     for (const [id, v] of staying) this.pinned.set(id, v);
     return results;
+  }
+
+  /** Keeps an output; returns its number. */
+  private stay(v: NumberTensor, copied: boolean): number {
+    const id = copied ? this.nextKept-- : this.nextPinned++;
+    this.pinned.set(id, v);
+    return id;
   }
 
   /** Stores what this run compiled for the next visit. */

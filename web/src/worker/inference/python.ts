@@ -62,6 +62,9 @@ export interface NodeReply {
 // request starts it again.
 const GRACE_MS = 1000;
 const LOOK_MS = 50;
+// Time without requests after which Python is ended: its memory is 100 MB and more, and starting it
+// again for another shape takes a second.
+const REST_MS = 30_000;
 
 /** A compiled plan of a part. */
 export interface CompiledPart {
@@ -90,6 +93,9 @@ export class Python {
   ending: () => EdgewiseError | undefined = () => undefined;
   private host: PythonHost | undefined;
   private opening: Promise<ModelInfo> | undefined;
+  /** Requests on their way. */
+  private asked = 0;
+  private resting: ReturnType<typeof setTimeout> | undefined;
   private readonly checker: Checker;
   /** Distinguishes the models of one Python. */
   private readonly number = Python.count++;
@@ -115,10 +121,24 @@ export class Python {
    * @throws ModelError, UnsupportedOp, Aborted
    */
   open(): Promise<ModelInfo> {
-    return (this.opening ??= this.read().catch((e: unknown) => {
+    return (this.opening ??= this.busy(this.read()).catch((e: unknown) => {
       this.end();
       throw e;
     }));
+  }
+
+  /** Waits for a request; ends Python when there was none for a while. */
+  private async busy<T>(request: Promise<T>): Promise<T> {
+    this.asked++;
+    try {
+      return await request;
+    } finally {
+      clearTimeout(this.resting);
+      if (!--this.asked && this.host) {
+        this.resting = setTimeout(() => this.asked || this.end(), REST_MS);
+        (this.resting as { unref?(): void }).unref?.(); // Node may end before
+      }
+    }
   }
 
   private async read(): Promise<ModelInfo> {
@@ -147,13 +167,21 @@ export class Python {
 
   /** Ends Python; the next request starts it again. */
   end(): void {
+    clearTimeout(this.resting);
     this.host?.end();
     this.host = this.opening = undefined;
   }
 
-  private async ask(
+  private ask(
     options: Record<string, unknown>,
     files = new Map<string, Blob>(),
+  ): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
+    return this.busy(this.asking(options, files));
+  }
+
+  private async asking(
+    options: Record<string, unknown>,
+    files: Map<string, Blob>,
   ): Promise<{ reply: Record<string, Json>; files: Map<string, Uint8Array<ArrayBuffer>> }> {
     if (this.host && !this.host.alive) this.end(); // it was another model's, too
     await this.open();

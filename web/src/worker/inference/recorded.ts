@@ -1,6 +1,7 @@
 // Recorded runs: a run of a graph that is one plan, whose shapes depend on no data, is recorded
 // when the driver has made it. From then on, feeds of these types and shapes are copied to the
-// engine, the plan is run, and the outputs are copied out. Everything else is the driver's.
+// engine, unless they are there, the plan is run, and the outputs that do not stay are copied out.
+// Everything else is the driver's.
 
 import type { RunRequest, WireValue } from "../../protocol/inference.ts";
 import type { PlanLibrary } from "./library.ts";
@@ -8,9 +9,20 @@ import type { PoolBlock } from "./memory.ts";
 import { bindTo, type LoadedPlan, MAX_PLANS, NOTHING_KNOWN, registersOf } from "./part.ts";
 import type { GraphProgram, PartUnit } from "./program.ts";
 import type { Outgoing } from "./spare.ts";
-import { byteSize, type NumberTensor, type RunValue, sameDims } from "./values.ts";
+import { byteSize, NumberTensor, type RunValue, sameDims } from "./values.ts";
 
 type Data = Extract<WireValue, { data: Uint8Array<ArrayBuffer> }>;
+
+/** The tensors that stay in the engine. */
+export interface Staying {
+  /** The tensor of a number; undefined if there is none. */
+  find(id: number): NumberTensor | undefined;
+  /**
+   * Adds outputs, with a reference each, and returns their numbers.
+   * @param copied whether the page has its own copy of each
+   */
+  add(outputs: readonly { v: NumberTensor; copied: boolean }[]): number[];
+}
 
 /** A feed: what it must be, so that the recorded run is right for it. */
 interface Fed {
@@ -18,7 +30,12 @@ interface Fed {
   readonly type: string;
   readonly dims: readonly number[];
   readonly bytes: number;
+  /** Whether it is a tensor that stays in the engine. */
+  readonly stays: boolean;
 }
+
+/** Whether an output is copied to the page, stays in the engine, or both. */
+type Way = "copied" | "pinned" | "both";
 
 /** A requested output: what an output slot holds, a number known when compiling, or a feed. */
 type Result =
@@ -27,6 +44,7 @@ type Result =
       readonly dims: number[];
       readonly slot: number;
       readonly bytes: number;
+      readonly way: Way;
     }
   | { readonly type: string; readonly dims: number[]; readonly data: Uint8Array<ArrayBuffer> }
   | { readonly fed: string };
@@ -35,12 +53,14 @@ type Result =
 export class RecordedRuns {
   private readonly kept: RecordedRun[] = [];
 
-  constructor(private readonly library: PlanLibrary) {}
+  constructor(
+    private readonly library: PlanLibrary,
+    private readonly staying: Staying,
+  ) {}
 
   /** The recorded run of a request; undefined: the driver must run it. */
-  find({ feeds, outputs, pinned, kept }: RunRequest): RecordedRun | undefined {
-    if (pinned?.length || kept) return undefined;
-    const i = this.kept.findIndex((run) => run.fits(feeds, outputs));
+  find(request: RunRequest): RecordedRun | undefined {
+    const i = this.kept.findIndex((run) => run.fits(request));
     if (i < 0) return undefined;
     const [run] = this.kept.splice(i, 1) as [RecordedRun];
     if (!run.lives()) return undefined;
@@ -59,8 +79,7 @@ export class RecordedRuns {
     fed: ReadonlyMap<RunValue, string>,
     found: readonly RunValue[],
   ): void {
-    if (request.pinned?.length || request.kept) return;
-    const run = recorded(this.library, request, program, fed, found);
+    const run = recorded(this.library, this.staying, request, program, fed, found);
     if (!run) return;
     this.kept.unshift(run);
     this.kept.splice(MAX_PLANS);
@@ -71,30 +90,36 @@ export class RecordedRuns {
 class RecordedRun {
   constructor(
     private readonly library: PlanLibrary,
+    private readonly staying: Staying,
     private readonly program: GraphProgram,
     private readonly unit: PartUnit,
     private readonly loaded: LoadedPlan,
-    private readonly outputs: readonly string[],
+    /** As it was recorded: the outputs, and those that stay. */
+    private readonly request: Pick<RunRequest, "outputs" | "pinned" | "kept">,
     private readonly feeds: readonly Fed[],
     private readonly registers: readonly number[],
     private readonly results: readonly Result[],
   ) {}
 
-  /** Whether these outputs are requested, of the same types and shapes. */
-  fits(feeds: Record<string, WireValue>, outputs: readonly string[]): boolean {
-    if (outputs.length !== this.outputs.length) return false;
-    for (let i = 0; i < outputs.length; i++) if (outputs[i] !== this.outputs[i]) return false;
-    for (const { name, type, dims, bytes } of this.feeds) {
+  /** Whether these outputs are requested, of the same types and shapes, in the same places. */
+  fits({ feeds, outputs, pinned, kept }: RunRequest): boolean {
+    const { request } = this;
+    if (
+      !sameNames(outputs, request.outputs) ||
+      !sameNames(pinned ?? [], request.pinned ?? []) ||
+      !sameNames(kept?.names ?? [], request.kept?.names ?? [])
+    )
+      return false;
+    for (const { name, type, dims, bytes, stays } of this.feeds) {
       const v = feeds[name] as Partial<Data> | null | undefined;
-      if (
-        v?.type !== type ||
-        v.keep !== undefined ||
-        !(v.data instanceof Uint8Array) ||
-        v.data.length !== bytes ||
-        !Array.isArray(v.dims) ||
-        !sameDims(v.dims, dims)
-      )
-        return false;
+      if (v?.type !== type || !Array.isArray(v.dims) || !sameDims(v.dims, dims)) return false;
+      const id = stayingAs(v as WireValue);
+      if ((id !== undefined) !== stays) return false;
+      if (id !== undefined) {
+        const there = this.staying.find(id);
+        // a tensor of this model, whatever the page says of it
+        if (!there?.block || there.type !== type || there.bytes !== bytes) return false;
+      } else if (!(v.data instanceof Uint8Array) || v.data.length !== bytes) return false;
     }
     return Object.keys(feeds).length === this.feeds.length;
   }
@@ -123,12 +148,23 @@ class RecordedRun {
       for (const [k, place] of loaded.follows.entries())
         if (place) device.register(plan, k, registers[k]!);
       for (const input of loaded.inputs) {
-        const { data } = feeds[input.name] as Data;
+        const v = feeds[input.name]!;
+        const id = stayingAs(v);
+        const there = id === undefined ? undefined : this.staying.find(id)!;
+        const bytes = there?.bytes ?? (v as Data).data.length;
         // of a plan for a range of lengths, the slot is as large as the largest one needs
-        const room = loaded.follows.length ? Math.max(data.length, input.bytes) : data.length;
-        const { buffer } = take(room, input.where);
-        if (data.length) device.write(buffer, data);
-        bindTo(device, loaded, input, buffer);
+        const room = loaded.follows.length ? Math.max(bytes, input.bytes) : bytes;
+        let buffer = there?.buffer;
+        if (there && buffer!.bytes >= room) {
+          there.block!.retain(); // the page may drop it while outputs are read
+          taken.push(there.block!);
+        } else {
+          const before = buffer;
+          ({ buffer } = take(room, input.where));
+          if (before) device.copy(before, buffer, bytes);
+          else if (bytes) device.write(buffer, (v as Data).data);
+        }
+        bindTo(device, loaded, input, buffer!);
       }
       const blocks = loaded.outputs.map((output) => {
         const block = take(output.bytes, output.where);
@@ -147,14 +183,21 @@ class RecordedRun {
   private async read(blocks: readonly PoolBlock[], outgoing: Outgoing): Promise<WireValue[]> {
     const { device } = this.library;
     const ranges = this.results.flatMap((r) =>
-      "slot" in r ? [[blocks[r.slot]!.buffer, r.bytes] as const] : [],
+      "slot" in r && r.way !== "pinned" ? [[blocks[r.slot]!.buffer, r.bytes] as const] : [],
     );
     const all = device.readAll && ranges.length !== 1 ? await device.readAll(ranges) : undefined;
     const values: WireValue[] = [];
+    const stay: { v: NumberTensor; copied: boolean; as: (id: number) => void }[] = [];
     let at = 0;
     for (const r of this.results) {
       if ("fed" in r) {
         values.push({ fed: r.fed });
+        continue;
+      }
+      if ("slot" in r && r.way === "pinned") {
+        const value = { type: r.type, dims: [...r.dims], pinned: 0 };
+        stay.push({ v: held(r, blocks), copied: false, as: (id) => (value.pinned = id) });
+        values.push(value);
         continue;
       }
       let data: Uint8Array<ArrayBuffer>;
@@ -164,15 +207,40 @@ class RecordedRun {
         data = all ? all[at]! : await device.read(buffer, 0, bytes);
         at++;
       }
-      values.push({ type: r.type, dims: [...r.dims], data: outgoing.move(data) });
+      const value: Data = { type: r.type, dims: [...r.dims], data: outgoing.move(data) };
+      if ("slot" in r && r.way === "both")
+        stay.push({ v: held(r, blocks), copied: true, as: (id) => (value.keep = id) });
+      values.push(value);
     }
+    // only now: the page gets no numbers of a run that fails while its outputs are read
+    for (const { v } of stay) v.block!.retain();
+    for (const [i, id] of this.staying.add(stay).entries()) stay[i]!.as(id);
     return values;
   }
+}
+
+/** An output that stays, without a reference to its block. */
+const held = (
+  { type, dims, slot }: { type: string; dims: readonly number[]; slot: number },
+  blocks: readonly PoolBlock[],
+): NumberTensor => new NumberTensor(type, dims, undefined, blocks[slot]!.buffer, blocks[slot]);
+
+/** The number of a feed that stays in the engine; undefined if it comes from the page. */
+function stayingAs(v: WireValue): number | undefined {
+  if (!v) return undefined;
+  return "pinned" in v ? v.pinned : "keep" in v ? v.keep : undefined;
+}
+
+function sameNames(a: readonly string[], b: readonly string[]): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 /** A RecordedRun for the arguments of RecordedRuns.add; undefined if it must stay the driver's. */
 function recorded(
   library: PlanLibrary,
+  staying: Staying,
   request: RunRequest,
   program: GraphProgram,
   fed: ReadonlyMap<RunValue, string>,
@@ -182,7 +250,9 @@ function recorded(
   // what it computes depends on data, or there are further units
   if (unit?.kind !== "part" || more.length || unit.needs.length) return undefined;
   const given = new Map(Array.from(fed, ([v, name]) => [name, v]));
-  for (const v of given.values()) if (v.kind !== "tensor" || !v.data) return undefined;
+  for (const [name, v] of given)
+    if (v.kind !== "tensor" || !(stayingAs(request.feeds[name]!) === undefined ? v.data : v.block))
+      return undefined;
   const values = unit.inputs.map((name) => given.get(name) as NumberTensor);
   if (values.includes(undefined as never)) return undefined;
   const loaded = library.part(unit.part).find(unit, values, NOTHING_KNOWN);
@@ -191,23 +261,33 @@ function recorded(
     return undefined;
   const results: Result[] = [];
   for (const [i, v] of found.entries()) {
-    const result = resultOf(loaded, program.outputs[i]!, v, fed.get(v));
+    const result = resultOf(loaded, request, program.outputs[i]!, v, fed.get(v));
     if (!result) return undefined;
     results.push(result);
   }
   // as they were given, since a single element is fed as a scalar; copied, as the caller owns them
-  const feeds = Array.from(given.keys(), (name) => {
-    const { type, dims, data } = request.feeds[name] as Data;
-    return { name, type, dims: [...dims], bytes: data.length };
+  const feeds = Array.from(given, ([name, v]) => {
+    const wire = request.feeds[name]!;
+    const { type, dims } = wire as Data;
+    const { bytes } = v as NumberTensor;
+    return { name, type, dims: [...dims], bytes, stays: stayingAs(wire) !== undefined };
   });
-  const outputs = [...request.outputs];
+  const { outputs, pinned = [], kept } = request;
+  const asked = {
+    outputs: [...outputs],
+    pinned: [...pinned],
+    kept: kept && { ...kept, names: [...kept.names] },
+  };
   const registers = registersOf(loaded, values) ?? [];
-  return new RecordedRun(library, program, unit, loaded, outputs, feeds, registers, results);
+  return new RecordedRun(
+    ...([library, staying, program, unit, loaded, asked, feeds, registers, results] as const),
+  );
 }
 
 /** Where an output of a run comes from; undefined if its plan does not compute it. */
 function resultOf(
   { outputs }: LoadedPlan,
+  { pinned, kept }: RunRequest,
   name: string,
   v: RunValue,
   fed: string | undefined,
@@ -216,11 +296,13 @@ function resultOf(
   if (v.kind !== "tensor") return undefined;
   const { type, data, bytes } = v;
   const dims = [...v.dims];
-  if (data) return { type, dims, data };
+  const pins = pinned?.includes(name);
+  if (data) return pins ? undefined : { type, dims, data };
   const slot = outputs.findIndex(({ names }) => names.some((n) => n.name === name));
   // an output that was converted after the plan has another type
   const of = outputs[slot]?.names.find((n) => n.name === name);
-  return of?.dtype === type && bytes
-    ? { type, dims, slot, bytes: byteSize(type, dims) }
-    : undefined;
+  if (of?.dtype !== type || !bytes) return undefined;
+  const both = kept?.names.includes(name) && bytes >= kept.bytes;
+  const way: Way = pins ? "pinned" : both ? "both" : "copied";
+  return { type, dims, slot, bytes: byteSize(type, dims), way };
 }

@@ -17,15 +17,19 @@ function needs({ weights, decoder }: Needs): { held: number; cached: number; roo
   return { held, cached: sequence_bytes(decoder.caches, room), room };
 }
 
-/** Bytes that a model needs: its weights, and the cache of one sequence. */
-export function neededBytes(manifest: Needs): number {
+/**
+ * Bytes that a model needs: its weights, and the cache of one sequence.
+ * @param most of its weights that are in memory; default: all
+ */
+export function neededBytes(manifest: Needs, most = Infinity): number {
   const { held, cached } = needs(manifest);
-  return held + cached;
+  return Math.min(held, most) + cached;
 }
 
 /**
  * Checks that the weights and the cache of one sequence fit into memory.
  * @param most bytes that the memory can have
+ * @param least bytes that weights take at least, where some of them need not be in memory
  * @throws OutOfMemory
  */
 export function checkRoom(
@@ -33,8 +37,10 @@ export function checkRoom(
   decoder: DecoderInfo,
   where: string,
   most: number,
+  least = Infinity,
 ): void {
-  const { held, cached, room } = needs({ weights, decoder });
+  const { held: all, cached, room } = needs({ weights, decoder });
+  const held = Math.min(all, least);
   if (held + cached > most)
     throw new OutOfMemory(
       `its weights take ${megabytes(held)}, and the attention cache of a sequence of up to ` +

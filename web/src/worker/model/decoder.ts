@@ -232,7 +232,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       plan.slots.forEach(({ name, kind, bytes }, slot) => {
         const what = `${place}, slot '${name}'`;
         if (kind === "weight") {
-          device.bind(handle, slot, weights.buffer(name), what);
+          weights.bind(handle, slot, name, what);
         } else if (kind === "state") {
           device.bind(handle, slot, weights.adapter(name, bytes), what);
         } else if (kind === "cache") loaded.cacheSlots.push({ slot, name });
@@ -267,8 +267,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
             place,
             "This is a bug in Edgewise; please report it.",
           );
-        const buffer = instead.get(name) ?? this.weights.buffer(name);
-        this.device.bind(plan, slot, buffer, `${place}, slot '${name}'`);
+        const what = `${place}, slot '${name}'`;
+        const other = instead.get(name);
+        if (other) this.device.bind(plan, slot, other, what);
+        else this.weights.bind(plan, slot, name, what);
       });
       if (info.slots.some((s) => s.kind === "computed")) this.device.init(plan, place);
     }
@@ -350,20 +352,43 @@ export class EngineDecoder implements Decoder<DecoderState> {
     }
   }
 
-  /** Moves a sequence to caches with another room. @throws OutOfMemory */
+  /**
+   * Moves a sequence to caches with another room. In WebAssembly, whose memory never shrinks, one
+   * after the other, so that the caches of one layer exist twice, not all.
+   * @throws OutOfMemory; the sequence has the room that it had
+   */
   private move(sequence: DecoderState, room: number): void {
     const { device } = this;
     const growing = this.info.caches.filter(
       (cache) => cache_bytes(cache, room) !== cache_bytes(cache, sequence.room),
     );
-    const caches = this.allocate(growing, room);
-    for (const cache of growing) {
-      const [from, to] = [sequence.caches.get(cache.name)!, caches.get(cache.name)!];
+    const rows = (cache: Cache): [number, number, number][] => {
       const count = sequence.past - (cache.sliding ? sequence.dropped : 0);
-      for (const [at, place, bytes] of moves(cache, count, sequence.room, room))
-        device.copy(from.part(at, bytes), to.part(place, bytes));
-      sequence.caches.set(cache.name, to);
-      device.release(from);
+      return moves(cache, count, sequence.room, room);
+    };
+    const moved: Cache[] = [];
+    const together = device.info.gpu || room < sequence.room;
+    for (const some of together ? [growing] : growing.map((cache) => [cache])) {
+      let caches: Map<string, Buffer>;
+      try {
+        caches = this.allocate(some, room);
+      } catch (e) {
+        // the rows go back to their places, in buffers that are then larger than they must be
+        for (const cache of moved) {
+          const buffer = sequence.caches.get(cache.name)!;
+          for (const [at, place, bytes] of rows(cache))
+            device.copy(buffer.part(place, bytes), buffer.part(at, bytes));
+        }
+        throw e;
+      }
+      for (const cache of some) {
+        const [from, to] = [sequence.caches.get(cache.name)!, caches.get(cache.name)!];
+        for (const [at, place, bytes] of rows(cache))
+          device.copy(from.part(at, bytes), to.part(place, bytes));
+        sequence.caches.set(cache.name, to);
+        device.release(from);
+      }
+      moved.push(...some);
     }
     sequence.room = room;
     for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
@@ -392,8 +417,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
       target.dropped = 0;
       this.move(target, source.room);
     }
-    for (const { name } of this.info.caches)
-      this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
+    for (const cache of this.info.caches) {
+      const [from, to] = [source.caches.get(cache.name)!, target.caches.get(cache.name)!];
+      this.device.copy(from, to, cache_bytes(cache, source.room));
+    }
     target.past = source.past;
     target.dropped = source.dropped;
     target.stale = source.stale;

@@ -55,7 +55,7 @@ export async function fillModel<T>(
   request: LoadRequest,
   signal: AbortSignal,
   progress: Progress,
-  check: (manifest: Manifest, where: string, device: Device) => void,
+  check: (manifest: Manifest, where: string, device: Device, least?: number) => void,
   make: (filled: Filled) => T | Promise<T>,
 ): Promise<T> {
   const job = new Job(request, signal, progress);
@@ -71,16 +71,24 @@ export async function fillModel<T>(
     opening = forPlans(await opening, manifest.target, where);
     opening = withKernels(await opening, needs(manifest), where);
     const now = manifest.task === LATER ? { weights: new Map() } : manifest;
-    opening = withRoom(await opening, neededBytes(now), where);
+    const sparse = mixes(now) && found.stored && (await import("./experts.ts"));
+    const least = sparse ? sparse.leastBytes(manifest) : undefined;
+    const { expert_bytes: budget = Infinity } = request;
+    const asked = least === undefined ? undefined : least + budget;
+    opening = withRoom(await opening, neededBytes(now, asked), where, neededBytes(now, least));
     if (manifest.decoder && manifest.target === "webgpu") {
       const sizes = Array.from(manifest.weights.values(), ({ bytes }) => bytes);
       opening = fasterOf(await opening, sizes, manifest.kernels);
     }
-    check(manifest, where, await opening);
+    check(manifest, where, await opening, least);
     const device = await opening;
     throwIfAborted(signal);
-    const weights = new Weights(device, now);
-    const filling = found.fill(weights.extents(now, where), (plans) => {
+    const weights =
+      sparse && least !== undefined && device.bindPages
+        ? await sparse.someWeights(device, manifest, least, request.expert_bytes, found)
+        : new Weights(device, now);
+    const fill = weights.experts ? found.fillSome! : found.fill;
+    const filling = fill(weights.extents(now, where), (plans) => {
       // a GPU compiles programs meanwhile; largest first, as they will be loaded
       for (const plan of [...(manifest.decoder?.plans ?? [])].reverse())
         device.loadSoon?.(...planOf(plan, plans, where));
@@ -92,6 +100,7 @@ export async function fillModel<T>(
         () => undefined,
       );
     const { files, texts } = await filling;
+    await weights.experts?.open(found.stored!);
     const recording = job.downloads?.loaded(
       found.dtype || dtypeOf(String(request.model)),
       request.cache && found.origin !== "package",
@@ -122,10 +131,15 @@ export async function loadModel(
 ): Promise<Model> {
   const started = performance.now();
   let described: DecoderInfo;
-  const check = (manifest: Manifest, where: string, { info, maxBytes }: Device): void => {
+  const check = (
+    manifest: Manifest,
+    where: string,
+    { info, maxBytes }: Device,
+    least?: number,
+  ): void => {
     described = decoderOf(manifest, where);
     checkCacheType(request, described);
-    if (info.name === "wasm") checkRoom(manifest, described, where, maxBytes!);
+    if (info.name === "wasm") checkRoom(manifest, described, where, maxBytes!, least);
   };
   const model = await fillModel(request, signal, progress, check, async (filled) => {
     const { job, device, found, weights, files, texts } = filled;
@@ -224,6 +238,11 @@ export async function filledAgain(
   }
 }
 
+/** Whether a model has weights of experts that need not be in memory together. */
+function mixes({ weights }: Pick<Manifest, "weights">): boolean {
+  return [...weights.values()].some(({ experts = 1 }) => experts > 1);
+}
+
 /** What the device must have: kernels, and the functions for pictures or sound. */
 function needs({ kernels, processor }: Manifest): readonly string[] {
   const media = ["image", "vision", "audio", "diffusion"].some((kind) => kind in processor);
@@ -316,10 +335,10 @@ export async function find(job: Job, device: Promise<Device>): Promise<FoundMode
     checkDTypes(dtype);
     const url = absolute(model, base);
     await job.begin(url, () => [url]);
-    return fromPackage(await lasting(job, job.http(url)));
+    return fromPackage(await lasting(job, job.http(url)), job);
   }
-  if ("port" in model) return fromPackage(await lasting(job, job.handed(model)));
+  if ("port" in model) return fromPackage(await lasting(job, job.handed(model)), job);
   const [{ name, blob } = { name: "", blob: new Blob() }, ...others] = model;
-  if (!others.length && name.endsWith(".edge")) return fromPackage(job.blob(blob, name));
+  if (!others.length && name.endsWith(".edge")) return fromPackage(job.blob(blob, name), job);
   return (await import("./onnx/index.ts")).fromChosen(job, model, device);
 }

@@ -2,12 +2,13 @@
 
 import type { ModelInfo } from "../../protocol/loading.ts";
 import { InputError, PackageError } from "../../shared/errors.ts";
-import { type Extent, toBlob } from "../../shared/files/source.ts";
+import { BlobSource, type Extent, toBlob } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { type OpenPackage, openPackage } from "../package/package.ts";
 import type { Job, Texts } from "./job.ts";
 import type { Onnx } from "./model.ts";
+import type { StoredWeights } from "./weights.ts";
 
 /** The absolute form of an address. @throws InputError */
 export function absolute(address: string, base: string): string {
@@ -75,6 +76,12 @@ export interface FoundModel {
     extents: Map<string, Extent[]>,
     ready?: (files: Map<string, Uint8Array>) => void,
   ): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
+  /**
+   * As `fill`, where some weights are not among the extents: they are read from the file that
+   * `stored` then is. Undefined where the source keeps no file.
+   */
+  fillSome?: FoundModel["fill"];
+  stored?: () => Promise<StoredWeights | undefined>;
 }
 
 /** A source that can be read more than once and in parts, where the task needs that. */
@@ -85,11 +92,22 @@ export async function lasting(job: Job, source: ByteSource): Promise<ByteSource>
 }
 
 /** A model of a package. */
-export async function fromPackage(source: ByteSource): Promise<FoundModel> {
+export async function fromPackage(source: ByteSource, job: Job): Promise<FoundModel> {
   const opened = await openPackage(source);
-  const fill: FoundModel["fill"] = async (extents, ready) => {
-    await opened.finish(extents, () => ready?.(opened.files));
-    return { files: opened.files, texts: textsOf(opened) };
+  const finished = async (from: OpenPackage, ...[extents, ready]: Parameters<typeof fill>) => {
+    await from.finish(extents, () => ready?.(from.files));
+    return { files: from.files, texts: textsOf(from) };
+  };
+  const fill: FoundModel["fill"] = (...all) => finished(opened, ...all);
+  const fillSome: FoundModel["fill"] = async (...all) => {
+    const file = await source.asFile?.();
+    if (!file || source instanceof BlobSource) return fill(...all);
+    await opened.close();
+    return finished(await openPackage(job.blob(file, source.name)), ...all);
+  };
+  const stored = async () => {
+    const file = await source.asFile?.();
+    return file && { file, at: opened.weightsAt };
   };
   return {
     manifest: opened.manifest,
@@ -98,6 +116,7 @@ export async function fromPackage(source: ByteSource): Promise<FoundModel> {
     dtype: "",
     compileMs: 0,
     fill,
+    ...(source.asFile ? { fillSome, stored } : {}),
     beside: (file) => {
       const bytes = opened.files.get(file);
       if (bytes) return { model: new File([bytes as BlobPart], file), external: {} };

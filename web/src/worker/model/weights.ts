@@ -1,6 +1,6 @@
 // The weights of a model in device memory, and constants computed from them.
 
-import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
+import type { Buffer, Device, Pages, PlanHandle } from "../../device/device.ts";
 import { checkedWrite } from "../../device/sums.ts";
 import type { Extent } from "../../shared/files/source.ts";
 import type { Manifest } from "../package/manifest.ts";
@@ -17,6 +17,24 @@ interface PlanOf {
   where: string;
 }
 
+/** The part `weights` of a package in a file, from byte `at` on. */
+export interface StoredWeights {
+  file: Blob;
+  at: number;
+}
+
+/** Weights of experts, of which some are in memory (experts.ts). */
+export interface SomeExperts {
+  /** Bytes of memory for them. */
+  readonly bytes: number;
+  /** The pages of a weight; undefined: all of it is in memory. */
+  of(name: string): Pages | undefined;
+  /** Finds the file that experts are read from. @throws OutOfMemory if it is not stored */
+  open(stored: () => Promise<StoredWeights | undefined>): Promise<void>;
+  /** Frees their memory. */
+  free(): void;
+}
+
 /**
  * Device memory shared by all plans of a package: its weights, constants that init steps compute
  * from them, and the states of adapters.
@@ -31,16 +49,32 @@ export class Weights {
   constructor(
     private readonly device: Device,
     manifest: Pick<Manifest, "weights">,
+    /** Weights of which a part is in memory; undefined: none. */
+    readonly experts?: SomeExperts,
   ) {
+    this.bytes = experts?.bytes ?? 0;
     this.add(manifest);
   }
 
-  /** Allocates weights. */
+  /** Allocates weights: all or none. @throws OutOfMemory */
   add(manifest: Pick<Manifest, "weights">): void {
-    for (const { name, bytes } of manifest.weights.values()) {
-      this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, "weight"));
-      this.bytes += bytes;
+    try {
+      for (const { name, bytes } of manifest.weights.values()) {
+        if (this.experts?.of(name)) continue;
+        this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, "weight"));
+        this.bytes += bytes;
+      }
+    } catch (e) {
+      for (const name of manifest.weights.keys()) this.drop(name);
+      throw e;
     }
+  }
+
+  /** Binds a slot of a plan to a weight, which must exist. */
+  bind(plan: PlanHandle, slot: number, name: string, where: string): void {
+    const pages = this.experts?.of(name);
+    if (pages) this.device.bindPages!(plan, slot, pages, where);
+    else this.device.bind(plan, slot, this.buffer(name), where);
   }
 
   /** The buffer of a weight, which must exist. */
@@ -55,7 +89,7 @@ export class Weights {
 
   /** Whether a weight exists. */
   has(name: string): boolean {
-    return this.at.has(name);
+    return this.at.has(name) || !!this.experts?.of(name);
   }
 
   /** Whether all constants of a plan have been computed. */
@@ -154,6 +188,7 @@ export class Weights {
       for (const buffer of buffers.values()) this.device.release(buffer);
       buffers.clear();
     }
+    this.experts?.free();
     this.bytes = 0;
   }
 
@@ -206,6 +241,7 @@ export class Weights {
   extents(manifest: Pick<Manifest, "weights">, where = ""): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();
     for (const { name, file, offset, bytes, sums, power } of manifest.weights.values()) {
+      if (this.experts?.of(name)) continue;
       const buffer = this.at.get(name)!;
       const write = sums
         ? checkedWrite(this.device, buffer, sums, { name, where: where || file })

@@ -39,6 +39,10 @@ export interface OpenPackage {
    * @param ready called once `files` is complete and verified: before the weights, which are last
    */
   finish(wanted: Map<string, Extent[]>, ready?: () => void): Promise<void>;
+  /** Where the part `weights` begins in the file. */
+  weightsAt: number;
+  /** Ends reading, where `finish` is not called. */
+  close(): Promise<void>;
 }
 
 /** A plan's own table of slots; see check_slot_table. */
@@ -87,7 +91,9 @@ export async function openPackage(source: ByteSource, own = false): Promise<Open
         if (reached < most) throw ends_early(where);
       }
     };
-    return { manifest, files, finish };
+    const weightsAt = dataAt + (manifest.files.get("weights")?.offset ?? 0);
+    const close = async () => void (await stream.return(undefined));
+    return { manifest, files, finish, weightsAt, close };
   } catch (e) {
     await stream.return(undefined);
     throw e;

@@ -119,7 +119,7 @@ export async function openTask(
   const { speech: described } = host.processor;
   if (described) {
     const { sampling_rate, type } = described;
-    host.info.speech = { sampling_rate, splits: type !== "vits" };
+    host.info.speech = { sampling_rate, splits: type !== "vits", type };
   }
   return host;
 }

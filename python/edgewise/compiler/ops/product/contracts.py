@@ -133,8 +133,10 @@ Kernel(
     [
         read("a", FLOAT, "ceil_div(slots, each):a_row, k"),
         read("index", typed("index_type", INT32, INT64), "slots"),
-        read("b", typed("b_type", FLOAT, FLOAT16), "experts:b_expert, k:b_row, n:b_col"),
-        read("bias", FLOAT, "experts, n", optional=True),
+        read(
+            "b", typed("b_type", FLOAT, FLOAT16), "experts:b_expert, k:b_row, n:b_col", pages=True
+        ),
+        read("bias", FLOAT, "experts, n", optional=True, pages=True),
         write("y", FLOAT, "slots, n"),
     ],
     require=[*_EXPERT_RULES, "k > 0", "min(a_row, b_expert, b_row, b_col) >= 0"],
@@ -156,16 +158,22 @@ Kernel(
     [
         read("a", FLOAT, "ceil_div(slots, each):a_row, n if transposed else k"),
         read("index", typed("index_type", INT32, INT64), "slots"),
-        read("b", UINT8, "experts, n, ceil_div(k, block), ceil_div(block * bits, 8)"),
-        read("scales", typed("scale_type", FLOAT, FLOAT16), "experts, n, ceil_div(k, block)"),
+        read("b", UINT8, "experts, n, ceil_div(k, block), ceil_div(block * bits, 8)", pages=True),
+        read(
+            "scales",
+            typed("scale_type", FLOAT, FLOAT16),
+            "experts, n, ceil_div(k, block)",
+            pages=True,
+        ),
         read(
             "zeros",
             typed("zero_type", FLOAT, UINT8, FLOAT16),
             "experts, n, ceil_div(ceil_div(k, block) * bits, 8) if zero_type == 2 else "
             "ceil_div(k, block)",
             optional=True,
+            pages=True,
         ),
-        read("bias", FLOAT, "experts, k if transposed else n", optional=True),
+        read("bias", FLOAT, "experts, k if transposed else n", optional=True, pages=True),
         write("y", FLOAT, "slots, k if transposed else n"),
     ],
     require=[

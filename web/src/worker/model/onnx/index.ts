@@ -56,7 +56,7 @@ export async function fromChosen(
   device: Promise<Device>,
 ): Promise<FoundModel> {
   const given = sortFiles(list, job.request);
-  if (given.kind === "package") return fromPackage(job.blob(given.file, given.name));
+  if (given.kind === "package") return fromPackage(job.blob(given.file, given.name), job);
   const texts: Texts = new Map();
   for (const name of [...TEXT_FILES, ...TASK_FILES, GENAI_CONFIG]) {
     const blob = given.files.get(name);

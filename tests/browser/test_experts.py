@@ -1,0 +1,127 @@
+"""Mixtures of experts of which memory holds some: the others are read from the stored package when
+tokens need them. The texts are those of all in memory.
+"""
+
+import pytest
+from edgewise.host.session.decoder import open_package
+
+from tests.bench.large import make
+
+from .conftest import edit_package, greedy
+
+SIZES = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "inner": 32}
+EXPERTS, CHOSEN = 8, 2
+LAYOUTS = {"bits": False, "floats": True}  # of QMoE, and of MoE
+# bytes of all experts: of each weight, an expert begins at a multiple of 64
+ALL = {
+    "bits": 2 * EXPERTS * (2 * 32 * 64 + 64 * 32) * 5 // 8,
+    "floats": 2 * EXPERTS * 2 * 32 * 64 * 4,
+}
+
+
+@pytest.fixture(scope="module")
+def mixtures(files):
+    """Packages /files/mixture-LAYOUT.edge."""
+    for layout, floats in LAYOUTS.items():
+        folder = files / f"mixture-{layout}"
+        make(folder, **SIZES, vocab=4096, experts=EXPERTS, chosen=CHOSEN, floats=floats)
+        with open(f"{folder}.edge", "wb") as file:
+            open_package(folder, "q4").write(file)
+    return files
+
+
+def url(layout):
+    return f"/files/mixture-{layout}.edge"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_same_text(visit, server, mixtures, layout, threads):
+    """With one expert of each layer, some and all; the second visit reads the stored package."""
+    v = visit(server)
+    asked = {"threads": threads, "cache_files": True}
+    all_in = greedy(v, url(layout), asked)
+    assert len(set(all_in["ids"])) > 6, all_in["ids"]
+    weights = all_in["info"]["memory"]["weights"]
+    for share in (0, 1 / EXPERTS, 0.5, 1):
+        some = greedy(v, url(layout), {**asked, "expert_bytes": round(share * ALL[layout])})
+        assert some["ids"] == all_in["ids"]
+        kept = max(1, int(EXPERTS * share))
+        held = some["info"]["memory"]["weights"]
+        assert held == weights - ALL[layout] * (EXPERTS - kept) // EXPERTS
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_flavours(visit, server, mixtures, layout):
+    """With 64-bit addresses, and in a file that the user chose."""
+    got = visit(server).run(
+        """
+            const blob = await (await fetch(arg.url)).blob();
+            const file = new File([blob], "chosen.edge");
+            const texts = [];
+            for (const flavour of ["relaxed-threads", "relaxed-threads-64"])
+              for (const more of [{}, { expert_bytes: 0 }]) {
+                const p = await ew.pipeline("text-generation", file, { flavour, ...more });
+                const fields = { max_new_tokens: 9, do_sample: false };
+                texts.push((await p("Once", fields))[0].generated_text);
+                await p.dispose();
+              }
+            return texts;
+        """,
+        {"url": url(layout)},
+    )
+    assert len(got) == 4 and len(set(got)) == 1, got
+
+
+TRY = """
+    const options = { expert_bytes: 0, cache_files: true };
+    const p = await ew.pipeline("text-generation", arg.url, options);
+    const root = await navigator.storage.getDirectory();
+    const folder = await (await root.getDirectoryHandle("edgewise")).getDirectoryHandle("files");
+    for await (const [name, handle] of folder.entries()) {
+      if (!name.endsWith(".data")) continue;
+      if (arg.deed === "removed") await folder.removeEntry(name);
+      if (arg.deed !== "shortened") continue;
+      const out = await handle.createWritable({ keepExistingData: true });
+      await out.truncate(5000);
+      await out.close();
+    }
+    const found = [];
+    for (let i = 0; i < 2; i++)
+      await p("Once", { max_new_tokens: 9, do_sample: false }).then(
+        () => found.push("a text"),
+        (e) => found.push(`${e.name}: ${e.message}`),
+      );
+    await p.dispose();
+    return found;
+"""
+
+
+@pytest.mark.parametrize("deed", ["shortened", "removed"])
+def test_storage_that_changes(visit, server, mixtures, deed):
+    """One error in words, also for the next call; a new pipeline downloads the file again."""
+    v = visit(server)
+    got = v.run(TRY, {"url": url("bits"), "deed": deed})
+    assert len(got) == 2 and got[0] == got[1], got
+    for part in ("ModelError", "mixture-bits.edge", "expert could not be read", "load the model"):
+        assert part in got[0], got[0]
+    again = greedy(v, url("bits"), {"expert_bytes": 0, "cache_files": True})
+    assert again["ids"] == greedy(v, url("bits"))["ids"]
+
+
+def test_damaged(visit, server, mixtures):
+    """A wrong bit in each expert: found when the first one is read."""
+    data = bytearray((mixtures / "mixture-bits.edge").read_bytes())
+    found = []
+    edit_package(bytes(data), lambda manifest: found.append(manifest))
+    (manifest,) = found
+    start = len(data) - manifest["files"]["weights"][1]
+    for weight in manifest["weights"]:
+        if weight.get("experts"):
+            part = weight["bytes"] // EXPERTS
+            for i in range(EXPERTS):
+                data[start + weight["offset"] + i * part + 5] ^= 4
+    (mixtures / "damaged.edge").write_bytes(data)
+    got = visit(server).run(TRY, {"url": "/files/damaged.edge"})
+    for text in got:
+        assert "PackageError" in text and "damaged.edge" in text and "layers.0" in text, got

@@ -1,0 +1,111 @@
+"""Phonemes of English texts on both forms. Words of numbers are num2words', sounds of letters those
+of CMUdict (make_english.py).
+"""
+
+import json
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import edgewise
+import pytest
+from edgewise.errors import InputError
+
+from .forms import both, module
+
+CASES = json.loads(Path(__file__).with_name("english.json").read_text())
+LEXICON = "dollar\tdˈɑːlɚ\ncat\tkˈæt\nhouse\thˈaʊs\nrun\tɹˈʌn\nbake\tbˈeɪk\napple\tˈæpəl\n"
+IPA = {
+    "AA": "ɑː",
+    "AE": "æ",
+    "AH0": "ə",
+    "AH": "ʌ",
+    "AO": "ɔː",
+    "AW": "aʊ",
+    "AY": "aɪ",
+    "CH": "tʃ",
+    "DH": "ð",
+    "EH": "ɛ",
+    "ER": "ɚ",
+    "EY": "eɪ",
+    "G": "ɡ",
+    "HH": "h",
+    "IH": "ɪ",
+    "IY": "iː",
+    "JH": "dʒ",
+    "NG": "ŋ",
+    "OW": "oʊ",
+    "OY": "ɔɪ",
+    "R": "ɹ",
+    "SH": "ʃ",
+    "TH": "θ",
+    "UH": "ʊ",
+    "UW": "uː",
+    "Y": "j",
+    "ZH": "ʒ",
+}
+
+
+def english(form, lexicon="", alphabet="espeak"):
+    return module(form, "speech.english").English(lexicon, alphabet)
+
+
+@both
+@pytest.mark.parametrize("name", ["cardinal", "ordinal", "year"])
+def test_words_of_numbers(form, name):
+    words = getattr(module(form, "speech.english_numbers"), name)
+    for digits, expected in CASES[name].items():
+        assert words(digits) == expected
+
+
+@both
+def test_letters(form):
+    """Rules of 1976: they get most sounds of English words right, not all."""
+    spelled = module(form, "speech.english_letters").spelled
+    match = total = 0
+    for word, phones in CASES["words"].items():
+        parts = [IPA.get(p) or IPA.get(p.rstrip("012"), p.lower()) for p in phones.split()]
+        meant, made = "".join(parts), spelled(word)
+        blocks = SequenceMatcher(None, meant, made, autojunk=False).get_matching_blocks()
+        match += sum(block.size for block in blocks)
+        total += max(len(meant), len(made))
+    assert match / total > 0.75
+    assert spelled("thing") == "θɪŋ" and spelled("station") == "steɪʃən"
+
+
+@both
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The cat, the apple.", "ðə kˈæt, ðɪ ˈæpəl."),
+        ("A cat's house; houses!", "ɐ kˈæts hˈaʊs; hˈaʊsᵻz!"),
+        ("running, baked baker", "ɹˈʌnɪŋ, bˈeɪkt bˈeɪkɚ"),
+        ("cathouse", "kˈæthˌaʊs"),  # a compound
+        ("A TV in the U.S. house", "ɐ tˌiː vˈiː ɪn ðə jˌuː ˈɛs hˈaʊs"),
+        ("CAT", "kˈæt"),
+        ("$1.50", "wˈʌn dˈɑːlɚ fˈɪftiː"),
+        ("It is 10:05—no", "ɪt ɪz tˈɛn ˈoʊ fˈaɪv— nˈoʊ"),
+        ("(cat)\ncat", "kˈæt, kˈæt"),
+        ("CAT\u2019s caf\u00e9", "kˈæts kˈeɪf"),
+        ("\U0001f600 \u732b", ""),  # nothing that it can read
+        ("", ""),
+    ],
+)
+def test_texts(form, text, expected):
+    assert english(form, LEXICON).phonemes(text) == expected
+
+
+@both
+def test_alphabets_and_what_is_refused(form):
+    assert english(form, LEXICON, "kokoro").phonemes("A baker runs") == "ɐ bˈAkəɹ ɹˈʌnz"
+    with pytest.raises(InputError, match="there is no alphabet"):
+        english(form, "", "arpabet")
+    with pytest.raises(InputError, match="Write a tab"):
+        english(form, "cat k")
+
+
+def test_it_is_public(tmp_path):
+    (tmp_path / "lexicon.txt").write_text(LEXICON, encoding="utf-8")
+    assert edgewise.english_phonemizer(tmp_path / "lexicon.txt")("cat") == "kˈæt"
+    assert edgewise.english_phonemizer(LEXICON, alphabet="kokoro")("house") == "hˈWs"
+    with pytest.raises(InputError):
+        edgewise.english_phonemizer(3)
