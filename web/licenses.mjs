@@ -54,6 +54,6 @@ export function writeLicenses(inputs) {
   const library = readFileSync(join(out, "python/text-library.LICENSES.txt"), "utf8");
   const compiler = [COMPILER, library].join(RULE);
   writeFileSync(join(here, "compiler/THIRD-PARTY-LICENSES.txt"), compiler);
-  for (const folder of [here, join(here, "compiler")])
+  for (const folder of [here, join(here, "compiler"), join(here, "create")])
     copyFileSync(join(here, "../LICENSE"), join(folder, "LICENSE"));
 }

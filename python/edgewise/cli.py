@@ -8,9 +8,12 @@ from collections.abc import Sequence
 
 from .extras.commands import bench, compare, federate, release, serve
 from .host import cli
-from .host.cli import build, generate, inspect, merge, split, train
+from .host.cli import build, generate, info, inspect, merge, split, train
 
-COMMANDS = (build, train, merge, generate, inspect, bench, federate, release, serve, split, compare)
+COMMANDS = (
+    *(build, train, merge, generate, inspect, info, bench, federate, release, serve, split),
+    compare,
+)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

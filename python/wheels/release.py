@@ -26,7 +26,7 @@ from version import different
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = ROOT / "dist/release"
 SUMS, SBOM = "SHA256SUMS", "sbom.cdx.json"
-NPM = ("web", "web/compiler")
+NPM = ("web", "web/compiler", "web/create")
 """Folders of npm's packages."""
 
 NAMED = re.compile(r"(?m)^((?:@[\w.-]+/)?[\w.-]+) (\d[\w.-]*) \(([^()]+)\)$")
@@ -62,7 +62,7 @@ def third_parties() -> list[tuple[str, str, str]]:
     """The packages that the scripts and Python's files contain: (name, version, licence)."""
     package = json.loads((ROOT / "web/package.json").read_text("utf-8"))
     found = {("pyodide", package["devDependencies"]["pyodide"], "MPL-2.0")}
-    for folder in NPM:
+    for folder in ("web", "web/compiler"):
         texts = (ROOT / folder / "THIRD-PARTY-LICENSES.txt").read_text("utf-8")
         found |= {match.groups() for match in NAMED.finditer(texts)}
     return sorted(found)

@@ -16,6 +16,7 @@ PLACES = {
     "python/edgewise/__init__.py": (r'^__version__ = "', 1),
     "web/package.json": (r'^  "version": "', 1),
     "web/compiler/package.json": (r'^  "version": "|^    "edgewise": "', 2),
+    "web/create/package.json": (r'^  "version": "', 1),
     "web/package-lock.json": (r'"name": "edgewise",\n +"version": "', 2),
     "wasm/pyodide/meta.yaml": (r"^  name: edgewise\n  version: ", 1),
 }

@@ -206,6 +206,23 @@ def test_models_do_not_pass_through(context: BrowserContext, site: Site) -> None
     assert [path for path in kept if path.endswith(".wasm")]
 
 
+def test_the_engine_for_large_models(context: BrowserContext, site: Site) -> None:
+    """It is kept where the storage has so much that a model may need it."""
+    page = open_demo(context, site)
+    for usage, wide in ((10**9, False), (4 * 10**9, True)):
+        kept = page.evaluate(
+            """async (usage) => {
+                const { keepOffline } = await import("/offline.js");
+                navigator.storage.estimate = async () => ({ usage });
+                await keepOffline();
+                const [name] = await caches.keys();
+                return (await (await caches.open(name)).keys()).map(({ url }) => url);
+            }""",
+            usage,
+        )
+        assert any("relaxed-threads-64.wasm" in url for url in kept) == wide, kept
+
+
 def test_errors_and_forgetting(context: BrowserContext, site: Site) -> None:
     """Missing files are errors that keep the earlier copies; forgetting removes everything."""
     page = context.new_page()

@@ -64,6 +64,8 @@ def test_beyond_4_gb(visit, server, files, script):
         *((3.9, lacks, ["relaxed-threads"]) for lacks in ("memory64", "room", "file")),
         (5, "", [WIDE]),
         (17, "", ["OutOfMemory", "17408 MB", "at most 16384 MB"]),
+        (7, "half", [WIDE]),
+        (12, "half", ["OutOfMemory", "12288 MB", "at most 8192 MB"]),
         (5, "memory64", ["OutOfMemory", "5120 MB", "(Chrome 1", "no 64-bit", "Edge 133"]),
         (5, "room", ["OutOfMemory", "5120 MB", "more than 4096 MB", "could not allocate"]),
         (5, "file", ["OutOfMemory", "5120 MB", "more than 4096 MB", "HTTP 404"]),
@@ -81,3 +83,34 @@ def test_chosen_by_size(visit, server, script, gigabytes, lacks, want):
         {"bytes": int(gigabytes * GB), "lacks": lacks},
     )
     assert got == want[0] or len(want) > 1 and all(part in got for part in want), got
+
+
+def test_file_that_shrinks(visit, server):
+    """A file that is shorter than when it was chosen is one error; the whole file is then read."""
+    got = visit(server).run(
+        """
+            const root = await navigator.storage.getDirectory();
+            const handle = await root.getFileHandle("chosen.edge", { create: true });
+            const whole = await (await fetch("/files/model.edge")).blob();
+            const write = async (data) => {
+              const out = await handle.createWritable();
+              await out.write(data);
+              await out.close();
+              return handle.getFile();
+            };
+            const file = await write(whole);
+            await write(whole.slice(0, whole.size / 2));
+            const errors = [];
+            const load = (x) => ew.pipeline("text-generation", x, { flavour: arg });
+            await load(file).catch((e) => errors.push(`${e.name}: ${e.message}`));
+            const p = await load(await write(whole));
+            const [{ generated_text }] = await p("Once", { max_new_tokens: 2 });
+            const { flavour } = p.info;
+            await p.dispose();
+            await root.removeEntry("chosen.edge");
+            return { errors, flavour, text: generated_text };
+        """,
+        WIDE,
+    )
+    assert len(got["errors"]) == 1 and got["flavour"] == WIDE and got["text"], got
+    assert "ModelError" in got["errors"][0] and "could not be read" in got["errors"][0], got

@@ -50,16 +50,19 @@ export async function play(url: string, engineUrl: string, taken: number, more: 
 
 /**
  * The build of the engine for a model of so many bytes, or the error.
- * @param lacks what is missing for 64-bit addresses: memory64, address space, or the build's file
+ * @param lacks what is missing for 64-bit addresses: memory64, address space ("half": for more than
+ *   8 GB), or the build's file
  */
 export async function chosen(engines: string, bytes: number, lacks: string) {
   const { validate, Memory } = WebAssembly;
   const narrow = (module: BufferSource) => module.byteLength !== 19 && validate(module);
   if (lacks === "memory64") WebAssembly.validate = narrow;
-  if (lacks === "room")
+  const most = lacks === "half" ? 8n * 2n ** 14n : 0n; // in pages of 64 kB
+  if (lacks === "room" || lacks === "half")
     WebAssembly.Memory = new Proxy(Memory, {
       construct(real, [limits]) {
-        if (limits.address) throw new RangeError("could not allocate memory");
+        if (limits.address && limits.maximum > most)
+          throw new RangeError("could not allocate memory");
         return new real(limits);
       },
     });

@@ -29,6 +29,7 @@ WIDE_LIMIT = 156_000  # of the one with 64-bit addresses, which models beyond 4 
 GPU_LIMITS = {"webgpu": 38_000, "webgpu-images": 10_000}
 GPU_LIMITS |= {"webgpu-bytes": 7_000, "webgpu-training": 7_000, "webgpu-serial": 5_000}
 GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000, "webgpu-test": 5_000}
+GPU_LIMITS |= {"webgpu-tests": 7_000}  # a plan for each kernel
 
 NAMES = ("edgewise", "edgewise-compiler")
 

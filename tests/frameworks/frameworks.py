@@ -14,6 +14,7 @@ import pytest
 from browser.conftest import browser, built  # noqa: F401  (fixtures)
 from bundlers.conftest import EVERYTHING, ROOT, everything, serve, text  # noqa: F401  (fixtures)
 from bundlers.test_bundlers import CDN_FILES, from_cdn
+from bundlers.test_templates import chat, create, talk  # noqa: F401  (fixture)
 
 APPS = ROOT / ".build" / "frameworks"
 SOURCES = Path(__file__).parent
@@ -63,3 +64,19 @@ def test_framework(browser, serve, everything, name) -> None:  # noqa: F811
     assert output.inner_text() == said
     assert sorted(url.rsplit("/", 1)[1] for url in asked) == (CDN_FILES if app == "angular" else [])
     page.close()
+
+
+def test_template(browser, serve, chat, tmp_path) -> None:  # noqa: F811
+    """The template vite-react of `npm create edgewise` passes tsc, is built, and answers."""
+    package, answer = chat
+    folder = APPS / "vite-react"
+    create(tmp_path / "my-app", "vite-react")
+    shutil.copytree(tmp_path / "my-app", folder, dirs_exist_ok=True)
+    for command in (["tsc"], ["vite", "build"]):
+        subprocess.run(
+            [folder / "node_modules" / ".bin" / command[0], *command[1:]], cwd=folder, check=True
+        )
+    shutil.copy(package, folder / "dist")
+    asked: list[str] = []
+    found = talk(browser, serve(folder / "dist") + "/index.html?model=/chat.edge", asked)
+    assert (found.strip(), asked) == (answer.strip(), [])

@@ -28,7 +28,9 @@ class Printed(WebGPUPlan):
         self.loaded = loaded
         gpu = SimpleNamespace(bindings=10, binding_bytes=1 << 27)
         prepared = SimpleNamespace(prepare=lambda program, where: None)
-        self.engine = SimpleNamespace(gpu=gpu, pipelines=prepared, machine=MACHINE, serial=serial)
+        self.engine = SimpleNamespace(
+            gpu=gpu, pipelines=prepared, machine=MACHINE, serial=serial, refused={}
+        )
         self.plan = loaded.plan
         self._read()
         self.reasons, self.launches, self.firsts = {}, [], []

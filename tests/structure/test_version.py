@@ -28,7 +28,8 @@ def test_a_new_version_reaches_all_files(tmp_path: Path, monkeypatch: pytest.Mon
     version.write("7.8.9rc1")
     assert version.different() == {}
     found = version.versions()
-    assert found.pop("web/package.json") == ["7.8.9-rc.1"]
+    for name in ("web/package.json", "web/create/package.json"):
+        assert found.pop(name) == ["7.8.9-rc.1"]
     for name in ("web/package-lock.json", "web/compiler/package.json"):
         assert found.pop(name) == ["7.8.9-rc.1"] * 2
     assert set(sum(found.values(), [])) == {"7.8.9rc1"}

@@ -63,8 +63,10 @@ const PAGES = {
     description: "A participant of federated rounds, in this page",
   },
   "gpu-report": {
+    room: "GPU",
     title: "GPU report · Edgewise",
     description: "Tests and measures the GPU of this browser",
+    words: "Tests and measures the GPU of this browser. No result leaves your device.",
   },
 };
 const STYLES = [

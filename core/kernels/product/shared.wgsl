@@ -21,6 +21,31 @@ fn zeros_at(column: vec4u, blk: u32) -> vec4f {
 fn scales_of(at: vec4u) -> vec4f {
   return vec4f(scales(at.x), scales(at.y), scales(at.z), scales(at.w));
 }
+// A row of a, from an element on, times four columns of packed integers.
+fn four_columns(column: vec4u, first: u32) -> vec4f {
+  var s = vec4f();
+  var at = column * (BLOCKS * WORDS);
+  var source = first;
+  var d = 0u;
+  for (var blk = 0u; blk < BLOCKS; blk++) {
+    let zero = zeros_at(column, blk);
+    var t = vec4f();
+    for (var w = 0u; w < WORDS; w++) {
+      var word = vec4u(b_word(at.x), b_word(at.y), b_word(at.z), b_word(at.w));
+      for (var e = 0u; e < EACH; e++) {
+        if (k % block == 0 || d < k) {
+          t = fma(vec4f(a(source)), vec4f(word & vec4u((1u << bits) - 1u)) - zero, t);
+        }
+        word >>= vec4u(bits);
+        source++;
+        d++;
+      }
+      at += vec4u(1u);
+    }
+    s = fma(t, scales_of(column * BLOCKS + blk), s);
+  }
+  return s;
+}
 fn ended(to: u32, column: u32, sum: f32) {
   var s = sum;
   if (has_bias) { s += bias(column); }

@@ -13,7 +13,7 @@ from ..chromium import CHROMIUM, FLAGS
 from .models import TEXTS
 from .models import save as save_model
 
-ROOMS = ("index", "chat", "see", "listen", "speak", "who", "draw", "together")
+ROOMS = ("index", "chat", "see", "listen", "speak", "who", "draw", "together", "gpu-report")
 RATE = 16000
 DIST = Path(__file__).parents[3] / "web" / "dist" / "demo"
 SHOWN = "!document.getElementById('error').hidden"

@@ -56,7 +56,7 @@ def check(page):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "participant", "gpu-report"])
+@pytest.mark.parametrize("room", [*ROOMS, "participant"])
 def test_everybody_can_use_a_room(browser, server, room):
     for view, options in VIEWS.items():
         context = browser.new_context(**options)

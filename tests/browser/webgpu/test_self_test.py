@@ -1,5 +1,10 @@
 """A GPU that computes wrongly is refused before it is used; the result of the test is kept."""
 
+import pytest
+
+from .test_limits import SESSION
+from .test_sessions import sessions  # noqa: F401
+
 BROKEN = """
 const make = GPUDevice.prototype.createShaderModule;
 GPUDevice.prototype.createShaderModule = function (given) {
@@ -39,3 +44,20 @@ def test_the_result_is_kept(gpu_visit):
     assert gpu_visit.run(OPEN, "webgpu")["name"] == "webgpu"
     assert len(gpu_visit.run(KEPT)) == 1
     assert gpu_visit.run(OPEN, "webgpu")["name"] == "webgpu"
+
+
+def test_steps_of_a_kernel_that_is_wrong_run_in_webassembly(gpu_visit, sessions):  # noqa: F811
+    expected = gpu_visit.run(SESSION, {"device": "wasm"})["y"]
+    lowest = BROKEN.replace('.replaceAll("sqrt(", "abs(")', '.replace(/v ?> ?s ?[|][|]/, "v<s||")')
+
+    def breaks_pools(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, body=lowest + answer.text())
+
+    gpu_visit.page.route("**/worker-webgpu.js", breaks_pools)
+    for _ in range(2):  # also by the result that was kept
+        got = gpu_visit.run(SESSION, {"device": "webgpu"})
+        assert got["device"]["name"] == "webgpu"
+        assert "computes it wrongly (MaxPool by " in got["device"]["gpu"]["onWasm"]["pool"]
+        assert "conv" not in got["device"]["gpu"]["onWasm"]
+        assert got["y"] == pytest.approx(expected, rel=1e-4, abs=1e-5)

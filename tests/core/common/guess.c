@@ -183,6 +183,13 @@ void guess_large(int k, int32_t *params) {
 
 /* ---- data ---- */
 
+/* Near 2^31, 2^32 or 2^33, or the same in elements of 2 to 8 bytes: where numbers of 32 bits end. */
+static int64_t border(void) {
+  const int64_t at = INT64_C(1) << (31 + below(3));
+  const int64_t value = at / (1 << below(4)) + (int64_t)below(129) - 64;
+  return one_in(4) ? -value : value;
+}
+
 int64_t telling(void) {
   static const int64_t values[] = {0,
                                    1,
@@ -204,7 +211,8 @@ int64_t telling(void) {
                                    (int64_t)1 << 40,
                                    INT64_MAX / 8,
                                    INT64_MAX / 4 + 1};
-  return one_in(2)   ? values[below(sizeof values / sizeof *values)]
+  return one_in(4)   ? border()
+         : one_in(2) ? values[below(sizeof values / sizeof *values)]
          : one_in(2) ? (int64_t)below(40) - 8
                      : (int64_t)below(5000);
 }

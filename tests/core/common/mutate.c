@@ -10,7 +10,7 @@ size_t mutate(uint8_t *plan, size_t n) {
   /* the steps, where plans differ most */
   else if (h.steps_at < n && !one_in(4))
     at = (size_t)h.steps_at + below((uint32_t)(n - h.steps_at));
-  switch (below(11)) {
+  switch (below(12)) {
   case 0: plan[at] ^= (uint8_t)(1u << below(8)); break;
   case 1: plan[at] = (uint8_t)next(); break;
   case 2:
@@ -50,6 +50,13 @@ size_t mutate(uint8_t *plan, size_t n) {
       const uint32_t v = one_in(8) ? (uint32_t)telling() : 1u << (bits < 31 ? bits : 31);
       memcpy(plan + at + 4 * i, &v, 4), left -= bits;
     }
+    break;
+  }
+  case 10: { /* sizes of the buffers, so that offsets and strides near their ends are accepted */
+    if (!h.n_slots || h.slots_at >= n) break;
+    const size_t slot = (size_t)h.slots_at + below(h.n_slots) * sizeof(ew_slot_entry);
+    const uint64_t v = UINT64_C(1) << (31 + below(4)), more = v + below(129) - 64;
+    if (slot + 8 <= n) memcpy(plan + slot, &more, 8);
     break;
   }
   default: { /* swap two fields */

@@ -273,6 +273,48 @@ void set_register(ew_plan *p, uint32_t reg, int64_t value) {
   free(before);
 }
 
+/* Brings what a step asks for, in blocks of exact size, and sometimes takes away another page of
+ * that slot. */
+static void run_in_pages(ew_plan *p, uint32_t step) {
+  int32_t code = run_one(p, step);
+  for (int left = 100000; code == EW_AWAY; code = ew_plan_go_on(p)) {
+    const ew_error *e = ew_last_error(p->engine);
+    const uint32_t slot = (uint32_t)e->operand;
+    if (slot >= p->n_slots || !p->slots[slot].pages || e->detail < 0 ||
+        e->detail >= p->slots[slot].n_pages || p->slots[slot].pages[e->detail].data || !left--)
+      die("asked for a page that is none, or is there", name_of(p->steps[step].id));
+    ew_page_entry *pages = p->slots[slot].pages;
+    const size_t bytes = (size_t)(p->slots[slot].bytes / p->slots[slot].n_pages);
+    const uint32_t other = below(p->slots[slot].n_pages);
+    free(pages[other].data), pages[other].data = NULL;
+    pages[e->detail].data = malloc(bytes ? bytes : 1);
+    if (!pages[e->detail].data) abort();
+    fill_random(pages[e->detail].data, bytes);
+  }
+}
+
+/* Runs the products of experts again with weights in pages. */
+static void try_pages(ew_plan *p) {
+  for (uint32_t i = 0; i < p->n_slots; i++) {
+    const uint32_t count = 1 + below(8);
+    ew_page_entry *pages = calloc(count, sizeof *pages);
+    if (!pages) abort();
+    if (ew_plan_pages(p, i, pages, count)) free(pages);
+  }
+  for (uint32_t i = 0; i < p->n_init_steps + p->n_steps; i++) {
+    const ew_step *s = &p->steps[i];
+    if (s->kernel->pages && ew_step_check(p, &p->steps[i], p->registers) == EW_OK && !s->empty &&
+        work_of(s->id, s->params) <= MAX_WORK)
+      run_in_pages(p, i);
+  }
+  for (uint32_t i = 0; i < p->n_slots; i++) {
+    ew_page_entry *pages = p->slots[i].pages;
+    for (uint32_t k = 0; pages && k < p->slots[i].n_pages; k++) free(pages[k].data);
+    p->slots[i].pages = NULL, p->slots[i].bound = false;
+    free(pages);
+  }
+}
+
 void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
   ew_plan_header h = {0};
   memcpy(&h, bytes, n < sizeof h ? n : sizeof h);
@@ -311,6 +353,7 @@ void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
     for (uint32_t i = p->n_computed; i < p->n_registers; i++)
       p->registers[i] = (int64_t)(next() % ((uint64_t)p->limits[i].max + 1)), p->version++;
     for (uint32_t i = 0; i < p->n_init_steps + p->n_steps; i++) run_guarded(p, i);
+    if (one_in(2)) try_pages(p);
   }
   for (uint32_t i = 0; i <= p->n_slots; i++) free(held[i]);
   free(held);

@@ -3,16 +3,22 @@
 import { EngineError, OutOfMemory, PackageError } from "../shared/errors.ts";
 import { platform, WIDE_FLAVOUR } from "../shared/platform.ts";
 import { megabytes, message } from "../shared/words.ts";
+import { hardware, soon } from "./adapter.ts";
 import type { Device } from "./device.ts";
 import type { DeviceOptions } from "./options.ts";
 import { Engine, MAX_NARROW } from "./wasm/engine.ts";
 import { lacking } from "./wasm/failures.ts";
 import { closeEngines } from "./wasm/registry.ts";
+import type { Work } from "./webgpu/probe.ts";
 
-/** Loads the part for GPUs; set by the worker, so that scripts without GPUs do not contain it. */
-export const gpuPart: { load: (() => Promise<typeof import("./webgpu/device.ts")>) | undefined } = {
-  load: undefined,
-};
+/**
+ * Loads the part for GPUs, and that which chooses between both devices; set by the worker, so that
+ * scripts without GPUs do not contain them.
+ */
+export const gpuPart: {
+  load: (() => Promise<typeof import("./webgpu/device.ts")>) | undefined;
+  probe: (() => Promise<typeof import("./webgpu/probe.ts")>) | undefined;
+} = { load: undefined, probe: undefined };
 
 /**
  * Opens the device that the options request.
@@ -20,6 +26,7 @@ export const gpuPart: { load: (() => Promise<typeof import("./webgpu/device.ts")
  */
 export async function openDevice(options: DeviceOptions): Promise<Device> {
   const { device } = options;
+  if (device === "auto" && gpuPart.probe) return openBesideGpu(options);
   if (device !== "webgpu" && device !== "webgpu-or-wasm") return Engine.open(options);
   try {
     if (!gpuPart.load)
@@ -36,14 +43,22 @@ export async function openDevice(options: DeviceOptions): Promise<Device> {
   }
 }
 
+/** Opens the engine, and finds out whether there is a GPU that may take its place. */
+async function openBesideGpu(options: DeviceOptions): Promise<Device> {
+  const found = hardware();
+  const engine = await Engine.open(options);
+  engine.options.adapter = await soon(found);
+  return engine;
+}
+
 /** Opens WebAssembly in the place of a GPU. */
 export function onWasm(options: DeviceOptions, whyNotGpu: string): Promise<Device> {
   return Engine.open({ ...options, device: "wasm", whyNotGpu });
 }
 
 /** What plans for a device are compiled for. */
-export function targetOf({ info }: Device): "cpu" | "webgpu" {
-  return info.name === "webgpu" ? "webgpu" : "cpu";
+export function targetOf({ info, options }: Device): "cpu" | "webgpu" {
+  return info.name === "webgpu" || options.adapter !== undefined ? "webgpu" : "cpu";
 }
 
 /**
@@ -67,23 +82,27 @@ export async function forPlans(device: Device, target: string, where: string): P
 }
 
 /**
- * Where `auto` was asked for, the faster device for a language model's plans for a GPU: the engine,
- * or a GPU beside it, as measured here.
- * @param sizes of the weights, in bytes
+ * Where `auto` was asked for, the faster device for a model's plans for a GPU: the engine, or a GPU
+ * beside it. Call it before weights are loaded.
+ * @param works returns the plans that decide
  */
 export async function fasterOf(
   device: Device,
-  sizes: readonly number[],
-  kernels: readonly string[],
+  works: () => readonly Work[] | Promise<readonly Work[]>,
 ): Promise<Device> {
-  if (device.options.device !== "auto" || !gpuPart.load || !(device instanceof Engine))
-    return device;
-  const found = await gpuPart
-    .load()
-    .then(({ GpuDevice }) => GpuDevice.ifFaster(device, sizes, kernels))
-    .catch(message);
+  if (!(device instanceof Engine)) return device;
+  const { options } = device;
+  const { adapter, whyNotGpu } = options;
+  if (adapter === undefined || whyNotGpu) return device;
+  const open = async () => (await gpuPart.load!()).GpuDevice.beside(device);
+  const choose = async () => {
+    const plans = await works();
+    if (!plans.length) return "it has no plans for a GPU";
+    return (await gpuPart.probe!()).faster(device, adapter, plans, open);
+  };
+  const found = await choose().catch(message);
   if (typeof found !== "string") return found;
-  device.options.whyNotGpu = found;
+  options.whyNotGpu = found;
   return device;
 }
 

@@ -23,6 +23,11 @@ export interface DeviceOptions extends DeviceUrls {
   device?: DeviceWish;
   /** Why the device is not the GPU that was asked for. */
   whyNotGpu?: string;
+  /**
+   * The GPU that may take the place of WebAssembly, by the name of its adapter; set where `auto`
+   * was asked for. Models are then compiled for a GPU: WebAssembly runs these plans as fast.
+   */
+  adapter?: string | undefined;
   /** Build of the engine. Default: `auto`, see `choose`. */
   flavour?: Flavour | "auto";
   /** Number of compute threads, 1 to 64. Default: by the number of processors. */

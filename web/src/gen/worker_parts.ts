@@ -44,6 +44,7 @@ export const WORKER_PARTS = [
   "worker-webgpu-probe",
   "worker-webgpu-serial",
   "worker-webgpu-test",
+  "worker-webgpu-tests",
   "worker-webgpu-training",
   "worker-writing",
 ] as const;

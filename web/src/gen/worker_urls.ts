@@ -45,6 +45,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-webgpu-probe": new URL("./worker-webgpu-probe.js", import.meta.url).href,
   "worker-webgpu-serial": new URL("./worker-webgpu-serial.js", import.meta.url).href,
   "worker-webgpu-test": new URL("./worker-webgpu-test.js", import.meta.url).href,
+  "worker-webgpu-tests": new URL("./worker-webgpu-tests.js", import.meta.url).href,
   "worker-webgpu-training": new URL("./worker-webgpu-training.js", import.meta.url).href,
   "worker-writing": new URL("./worker-writing.js", import.meta.url).href,
 };

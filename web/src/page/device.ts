@@ -8,10 +8,10 @@ import { env } from "./env.ts";
 export interface DeviceChoice {
   /**
    * Device to compute on: `wasm` (CPU, by WebAssembly), `webgpu` (GPU; there is an error where it
-   * cannot be used), or `auto`: for text generation from a package with plans for a GPU the faster
-   * of both, as measured when it is loaded, else, with .onnx files as well, `wasm`. The `device`
-   * property of the result reports the device in use and the reason. Default: `env.device`, which
-   * is `auto`.
+   * cannot be used), or `auto`: the faster of both, as measured with the model's plans when it is
+   * first loaded; `wasm` where there is no GPU or only one in software, and for packages without
+   * plans for one. The `device` property of the result reports the device in use and the reason.
+   * Default: `env.device`, which is `auto`.
    */
   device?: DeviceName | "auto";
   /**
@@ -19,8 +19,8 @@ export interface DeviceChoice {
    * `{ name }`. `cpu` is an alias of `wasm`; unsupported devices are skipped as long as one
    * remains. With `["webgpu", "wasm"]`, WebAssembly is used where there is no GPU (one in software
    * does not count), where a package has no plans for one, and in the page's own thread
-   * (`proxy: false`); `device.why` says why. `auto` is none of them: an error. Ignored if `device`
-   * is given.
+   * (`proxy: false`); `device.why` says why. `["auto"]` is the device `auto`; with others it is an
+   * error. Ignored if `device` is given.
    */
   executionProviders?: readonly (string | { readonly name: string })[];
 }
@@ -47,12 +47,14 @@ export function deviceOf({ device, executionProviders }: DeviceChoice, worker = 
         `Give one, such as ["webgpu", "wasm"].`,
       );
     const names = executionProviders.map((one) => (typeof one === "string" ? one : one?.name));
-    if (names.includes("auto"))
+    if (names.includes("auto")) {
+      if (names.length === 1) return "auto";
       throw new InputError(
-        "'auto' is no execution provider",
+        "'auto' chooses among all devices, and stands alone",
         "options.executionProviders",
         "Give device: 'auto', or 'webgpu' with 'wasm' behind it.",
       );
+    }
     const known = names.flatMap((name) => ALIASES[name] ?? []);
     if (!known.length)
       throw new InputError(

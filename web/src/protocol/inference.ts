@@ -1,5 +1,6 @@
 // Messages of an InferenceSession.
 
+import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../gen/session.ts";
 import type { Handed } from "../shared/files/source.ts";
 import type { DeviceInfo, DeviceWish, Flavour } from "../shared/platform.ts";
 import type { Urls } from "./loading.ts";
@@ -60,6 +61,20 @@ export interface OpenRequest {
   /** Maximum seconds of a run; undefined: unlimited. */
   max_run_seconds: number | undefined;
 }
+
+/** Limits of the runs of a session. */
+export type Bounds = Pick<
+  OpenRequest,
+  "max_loop_trips" | "max_memory_bytes" | "max_compilations" | "max_run_seconds"
+>;
+
+/** Limits where none are given; values take a share of the 4 GB of most engines. */
+export const BOUNDS: Bounds = {
+  max_loop_trips: MAX_LOOP_TRIPS,
+  max_compilations: MAX_COMPILATIONS,
+  max_memory_bytes: MEMORY_SHARE * 2 ** 32,
+  max_run_seconds: undefined,
+};
 
 /** What a model's file says about the model; texts are empty where it says nothing. */
 export interface ModelMetadata {

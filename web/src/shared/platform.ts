@@ -165,7 +165,7 @@ function defaultThreads(cores: number): number {
 export type DeviceWish = DeviceName | "auto" | "webgpu-or-wasm";
 
 const WHY: { [wish in DeviceWish]?: string } = {
-  auto: "'auto' takes WebGPU only for language models in packages for it",
+  auto: "'auto' has not found a GPU for WebGPU",
 };
 
 /** @throws InputError if a caller cannot ask for the device */

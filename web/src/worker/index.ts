@@ -25,6 +25,7 @@ import { working } from "./text/working.ts";
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 working.report = (what) => post({ working: what });
 gpuPart.load = () => import("../device/webgpu/device.ts");
+gpuPart.probe = () => import("../device/webgpu/probe.ts");
 
 const scope = new Scope((message) => post(message)); // `postMessage` is no method of a scope
 const methods: Handlers = {

@@ -39,7 +39,7 @@ async function session(fates: Fates, during: () => void = () => undefined) {
     }
     const model: Partial<Record<keyof InferenceModel, unknown>> = {
       device,
-      library: { where: "a model" },
+      library: { where: "a model", compiled: new Map() },
       info: { device: device.info },
       keepCopies: () => undefined,
       follow: () => did.push(`follow ${device.number}`),

@@ -1,88 +1,196 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { beforeEach, test } from "node:test";
 import type { Buffer, Device, PlanHandle } from "../../src/device/device.ts";
-import { slotsOfPlan } from "../../src/device/plan-header.ts";
-import { faster, mainProduct, probePlan, verdict } from "../../src/device/webgpu/probe.ts";
-import { PROBES } from "../../src/gen/probe.ts";
-import { openHost } from "../common/engine.ts";
+import { faster, verdict, type Work } from "../../src/device/webgpu/probe.ts";
+import { LIMITS } from "../../src/gen/limits.ts";
+import { Storage } from "../common/storage.ts";
 
-test("the product that is measured has the size of most weights", () => {
-  const sizes = [400, 3_000_000, 3_000_000, 3_000_000, 5_000_000, 400];
-  const [four, float] = PROBES;
-  assert.deepEqual(mainProduct(sizes, ["gemm"]), { probe: float, bytes: 3_000_000 });
-  const large = mainProduct([2 ** 31], ["norm", "matmul_nbits"]);
-  assert.deepEqual(large, { probe: four, bytes: 2 ** 26 });
-  assert.equal(mainProduct([], []).bytes, 2 ** 18);
-});
-
-test("plans of products pass the engine's checks at all sizes", async () => {
-  const host = await openHost();
-  const opened = host.call("ew_open", 1);
-  for (const probe of PROBES)
-    for (const bytes of [2 ** 18, 3_538_944, 50_000_001, 2 ** 26]) {
-      const plan = probePlan({ probe, bytes });
-      const at = host.alloc(plan.length);
-      const out = host.alloc(8);
-      host.write(at, plan);
-      assert.equal(
-        host.call("ew_plan_load", opened, at, plan.length, out),
-        0,
-        `${probe.kernel} ${bytes}`,
-      );
-      const weight = slotsOfPlan(plan)![1]!.bytes;
-      assert.ok(Math.abs(weight / bytes - 1) < 0.15, `${probe.kernel}: ${weight} of ${bytes}`);
-    }
-});
+const plan = new Uint8Array(Buffer.from(LIMITS.float32[0], "base64"));
+const work = (times = 1): Work => ({ plan, kinds: ["input", "weight", "output"], times });
 
 let clock = 0;
 let hiccups: number[] = [];
 
-/** A device whose runs take so many milliseconds: those of a GPU end when it is read. */
-function fake(ms: number, waits = false) {
+interface Fake {
+  /** Kernels of the plan. */
+  kernels?: string[];
+  /** Whether it is lost when it is read. */
+  lost?: boolean;
+}
+
+/** A device whose steps take so many milliseconds: those of a GPU end when it is read. */
+function fake(ms: number, gpu: boolean, { kernels = ["gemm", "gemm"], lost = false }: Fake = {}) {
   let busy = 0;
   const device = {
     closed: false,
+    opened: 0,
+    steps: 0,
     why: "",
+    choice: { flavour: "simd128", threads: 1 },
     gpu: { close: () => void (device.closed = true) },
+    processor: gpu ? {} : undefined,
     loadPlan: () => 1 as PlanHandle,
+    describe: () => ({ kernels, range: [0, 0] }),
     allocate: (bytes: number) => ({ bytes }) as Buffer,
     ready: async () => undefined,
-    run: () => void (waits ? (clock += ms) : (busy += ms)),
-    read: async () => {
+    runSteps: (_: PlanHandle, __: number, count: number) => {
+      device.steps += count;
+      if (gpu) busy += ms * count;
+      else clock += ms * count;
+    },
+    readAll: async () => {
+      if (lost) throw new Error("the GPU was lost");
       clock += 3 + busy + (hiccups.shift() ?? 0);
       busy = 0;
-      return new Uint8Array(4);
     },
     bind() {},
     freePlan() {},
     release() {},
   };
-  return device as typeof device & Device & { why: string };
+  return device as unknown as typeof device & Device & { why: string };
 }
 
-test("auto takes the GPU where it is faster, and says why", async (t) => {
+const opens = (gpu: ReturnType<typeof fake>) => async () => {
+  gpu.opened++;
+  return gpu;
+};
+
+beforeEach(() => {
+  clock = 1e6;
+  hiccups = [];
+  new Storage().install();
+});
+
+test("auto takes the faster device, and says why", async (t) => {
   t.mock.method(performance, "now", () => clock);
-  const product = mainProduct([2 ** 22], ["gemm"]);
-  const gpu = fake(0.02);
-  assert.equal(await faster(async () => gpu, fake(1, true), product), gpu);
-  assert.match(gpu.why, /a product with 4.\d MB of weights takes 0.02 ms on the GPU, 1 ms in Web/);
-  const slow = fake(12);
-  assert.match(
-    String(await faster(async () => slow, fake(1, true), product)),
-    /takes 13 ms on the GPU/,
+  const gpu = fake(1, true);
+  assert.equal(await faster(fake(20, false), "a", [work()], opens(gpu)), gpu);
+  assert.equal(gpu.why, "runs of its plans take 5 ms on the GPU, 40 ms in WebAssembly");
+  const slow = fake(30, true);
+  assert.equal(
+    await faster(fake(20, false), "b", [work()], opens(slow)),
+    "runs of its plans take 63 ms on the GPU, 40 ms in WebAssembly",
   );
-  assert.ok(slow.closed);
-  assert.deepEqual(verdict(product, 0.9, 1)[0], false);
-  hiccups = [0, 30]; // of the first few runs: the others seem to take no time
-  const disturbed = fake(0.9);
+  assert.ok(slow.closed && !gpu.closed);
+});
+
+test("auto never takes a device that is slower than 0.9 of the other one", () => {
+  for (const [gpu, wasm] of [
+    [1, 0.91],
+    [0.95, 1],
+    [0.85, 1],
+    [1, 100],
+    [100, 1],
+  ] as const) {
+    const [worth] = verdict({ gpu, wasm });
+    const [chosen, other] = worth ? [gpu, wasm] : [wasm, gpu];
+    assert.ok(chosen <= other / 0.9, `${gpu} ${wasm}`);
+  }
+  assert.equal(verdict({ gpu: null, wasm: 1 })[0], false);
+});
+
+test("a run that was disturbed does not decide", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  hiccups = [0, 500, 0, 500];
+  const gpu = fake(1, true);
+  assert.equal(await faster(fake(20, false), "a", [work()], opens(gpu)), gpu);
+});
+
+test("plans count as often as they run", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  // of 2 steps in 4 ms, a read of 3 ms: 7 ms on the GPU
+  const gpu = fake(2, true);
+  await faster(fake(20, false), "a", [work(32), work()], opens(gpu));
+  assert.match(gpu.why, /take 230 ms on the GPU, 1300 ms in WebAssembly/);
+});
+
+test("for short runs no GPU is opened", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  const gpu = fake(0, true);
+  assert.match(String(await faster(fake(0.1, false), "a", [work()], opens(gpu))), /less than 1 ms/);
+  assert.equal(gpu.opened, 0);
+});
+
+test("of plans that take long, both run the same first steps", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  const kernels = new Array<string>(100).fill("gemm");
+  const wasm = fake(100, false, { kernels });
+  const gpu = fake(20, true, { kernels });
+  await faster(wasm, "a", [work()], opens(gpu));
+  assert.equal(wasm.steps, 9); // three, and twice these
+  assert.match(gpu.why, /take 63 ms on the GPU, 300 ms/);
+  const loop = fake(1, false, { kernels: ["loop_begin"] });
+  await assert.rejects(faster(loop, "a", [work(2)], opens(gpu)), /loops/);
+});
+
+test("the choice is remembered for the adapter, and forgotten when that changes", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  const [wasm, gpu] = [fake(20, false), fake(1, true)];
+  await faster(wasm, "a", [work()], opens(gpu));
+  const { steps } = gpu;
+  const again = fake(1, true);
+  assert.equal(await faster(wasm, "a", [work()], opens(again)), again);
+  assert.equal(again.steps, 0);
+  assert.equal(again.why, gpu.why);
+  assert.ok(steps > 0);
+  // of another model nothing is known
+  await faster(wasm, "a", [work(2)], opens(gpu));
+  assert.ok(gpu.steps > steps);
+  // a slower adapter in its place
+  const other = fake(30, true);
+  assert.match(String(await faster(wasm, "b", [work()], opens(other))), /take 63 ms on the GPU/);
+  assert.equal(other.opened, 1);
+  assert.match(String(await faster(wasm, "b", [work()], opens(other))), /take 63 ms on the GPU/);
+  assert.equal(other.opened, 1);
+  // the first one again: what was known of it was forgotten
+  await faster(wasm, "a", [work()], opens(again));
+  assert.ok(again.steps > 0);
+});
+
+test("a result ends after a month", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  let now = 0;
+  t.mock.method(Date, "now", () => now);
+  const gpu = fake(1, true);
+  await faster(fake(20, false), "a", [work()], opens(gpu));
+  const { steps } = gpu;
+  now = 29 * 86_400_000;
+  await faster(fake(20, false), "a", [work()], opens(gpu));
+  assert.equal(gpu.steps, steps);
+  now = 31 * 86_400_000;
+  await faster(fake(20, false), "a", [work()], opens(gpu));
+  assert.ok(gpu.steps > steps);
+});
+
+test("a GPU that is lost meanwhile is closed, and nothing is kept of it", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  const gpu = fake(1, true, { lost: true });
+  await assert.rejects(faster(fake(20, false), "a", [work()], opens(gpu)), /was lost/);
+  assert.ok(gpu.closed);
+  const next = fake(1, true);
+  assert.equal(await faster(fake(20, false), "a", [work()], opens(next)), next);
+  assert.ok(next.steps > 0);
+});
+
+test("a GPU that does not answer is closed when it does", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const gpu = fake(1, true);
+  let answer: () => void = () => undefined;
+  const opening = new Promise<typeof gpu>((resolve) => {
+    answer = () => resolve(gpu);
+  });
+  const found = faster(fake(20, false), "a", [work()], () => opening);
+  for (let i = 0; i < 20; i++) await new Promise(setImmediate);
+  t.mock.timers.tick(4000);
+  assert.equal(await found, "the GPU gave no measurement within 4000 ms");
+  answer();
+  for (let i = 0; i < 5; i++) await new Promise(setImmediate);
+  assert.ok(gpu.closed);
+  const other = fake(1, true); // not asked again on this day
   assert.match(
-    String(await faster(async () => disturbed, fake(1, true), product)),
-    /takes 0.9 ms on the GPU/,
+    String(await faster(fake(20, false), "a", [work()], opens(other))),
+    /no measurement/,
   );
-  hiccups = [0, 30, 0, 30]; // nothing but the wait is known
-  const jerky = fake(0.1);
-  await faster(async () => jerky, fake(1, true), product);
-  assert.match(jerky.why, /takes 0.14 ms on the GPU/);
-  const none = () => Promise.reject(new Error("there is no GPU"));
-  assert.equal(await faster(none, fake(1, true), product), "there is no GPU");
+  assert.equal(other.opened, 0);
 });

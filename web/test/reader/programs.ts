@@ -85,6 +85,7 @@ const device = {
   machine,
   pipelines: { get: () => ({ made: Promise.resolve() }) },
   texts: new Map(),
+  refused: new Map(),
 } as unknown as GpuContext;
 const grouped = loaded.map(({ plan, kinds }, i) => {
   const one = new Printed(device, i as PlanHandle, bytesOf(plan), kinds, "");

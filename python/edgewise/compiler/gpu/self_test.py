@@ -1,10 +1,13 @@
-"""The plan by which a GPU is tested before it is used (logic/gpu/self_test.py): the classes of
-kernels of language models, on shapes that fill no tile.
+"""The plans by which a GPU is tested before it is used (logic/gpu/self_test.py): of kernels of
+language models, which any GPU has to compute rightly, and of others, before the first plan that has
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from ...logic.gpu.self_test import TestSlot
@@ -13,6 +16,7 @@ from ..declare.dtypes import FLOAT, INT64, UINT8
 from ..ir import Graph, Value
 from ..plan import Plan, compile_graph
 from ..targets.webgpu import WEBGPU
+from .tested import CASES, HELPERS
 
 BLOCK = 32
 
@@ -25,7 +29,8 @@ class TestGraph:
     """
 
     def __init__(self, bound: BoundGraph) -> None:
-        self.g, self.bound = Gradients(bound), bound
+        self.g: Gradients = Gradients(bound)
+        self.bound: BoundGraph = bound
         self.kinds: dict[str, tuple[str, int]] = {}
 
     def floats(self, name: str, *shape: int) -> Value:
@@ -71,16 +76,50 @@ def tested_plan(
     plan = compile_graph(graph, {}, {}, transform=add, target=WEBGPU)[0]
     slots = []
     for slot in plan.slots:
-        other = "temp" if slot.kind == "temp" else "result"
+        other = {"temp": "temp", "output": "result"}.get(slot.kind, "zeros")
         kind, limit = made[0].kinds.get(slot.name, (other, 0))
-        size = {"bytes": 1, "ids": 8}.get(kind, 4)
+        size = {"bytes": 1, "zeros": 1, "ids": 8}.get(kind, 4)
         slots.append(TestSlot(slot.name, kind, slot.nbytes // size, limit))
     return plan, slots
 
 
 def self_test() -> tuple[Plan, list[TestSlot]]:
-    """The plan, and its slots."""
+    """The plan that any GPU has to compute, and its slots."""
     return tested_plan("self test", _results)
+
+
+@dataclass
+class TestCase:
+    """A test before the first plan with one of its kernels.
+
+    Attributes:
+        name: of an operator.
+        kernels: that are not used where the result is wrong.
+        plan, slots: the plan, and its slots.
+    """
+
+    name: str
+    kernels: list[str]
+    plan: Plan
+    slots: list[TestSlot]
+
+
+@cache
+def test_cases() -> list[TestCase]:
+    """The tests of kernels that are not in `self_test`, or run other shaders there."""
+    known = set(self_test()[0].kernels)
+    others = set(known)  # beside what a case is for
+    for name in HELPERS:
+        others |= set(tested_plan(name, lambda of: {name: partial(CASES[name], of)})[0].kernels)
+    cases = []
+    for name, make in CASES.items():
+        plan, slots = tested_plan(name, lambda of: {name: partial(make, of)})
+        own = list(dict.fromkeys(plan.kernels))
+        fresh = [kernel for kernel in own if kernel not in known]
+        kernels = fresh or [kernel for kernel in own if kernel not in others] or own
+        known.update(kernels)
+        cases.append(TestCase(name, kernels, plan, slots))
+    return cases
 
 
 def _results(of: TestGraph) -> dict[str, Callable[[], Value]]:

@@ -9,6 +9,7 @@ from ..engine.device import Bytes
 from .choice import Choice
 from .gpu import in_words
 from .memory import GpuMemory
+from .self_test import check_kernels
 
 if TYPE_CHECKING:
     from ...compiler.ir import Tensor
@@ -142,6 +143,11 @@ class WebGPUDevice(Device):
             return self.choice.top(logits)
 
     def load_plan(self, plan: Plan) -> LoadedPlan:
+        check_kernels(self.engine, set(plan.kernels))
+        return self.load_untested(plan)
+
+    def load_untested(self, plan: Plan) -> LoadedPlan:
+        """As load_plan, whatever kernels it has."""
         from .loaded import WebGPUPlan
 
         return WebGPUPlan(self.engine, plan)

@@ -68,6 +68,8 @@ class WebGPUEngine(NativeEngine):
         self.pipelines = Pipelines(self.gpu)
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
+        self.tested: set[str] = set()  # names of tests (compiler/gpu/self_test.py)
+        self.refused: dict[str, str] = {}  # kernels that the GPU computes wrongly: why
         self._device = WebGPUDevice(self)
         self.machine = declarations(*packing_of(self), self.gpu.dots)
         check_gpu(self)

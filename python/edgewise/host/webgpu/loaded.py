@@ -123,16 +123,23 @@ class WebGPUPlan(LoadedPlan):
         groups = {g.first: g for g in read_program(self.plan.data, self.facts, self.plan.name)}
         while first < len(self.steps):
             launch = Launch(self, groups.get(first, Group(first, first + 1)), failing)
-            if launch.reason and len(launch.steps) > 1:  # this GPU binds less than others
+            if self._obstacle(launch) and len(launch.steps) > 1:  # this GPU binds less than others
                 launch = Launch(self, Group(first, first + 1), failing)
-            if launch.reason:
-                self.reasons[first] = launch.reason
+            reason = self._obstacle(launch)
+            if reason:
+                self.reasons[first] = reason
             else:
                 launch.prepare()
                 failing = failing or launch.fails
             self.firsts.append(first)
-            self.launches.append(None if launch.reason else launch)
+            self.launches.append(None if reason else launch)
             first += len(launch.steps)
+
+    def _obstacle(self, launch: Launch) -> str:
+        """Why it cannot run on this GPU; "" if it can."""
+        refused = self.engine.refused
+        wrong = (refused[s.kernel.name] for s in launch.steps if s.kernel.name in refused)
+        return launch.reason or next(wrong, "")
 
     def _runs(self, first: int, end: int) -> list[Run]:
         """Runs of the launches with steps first to end - 1."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from ...compiler.declare.dtypes import FLOAT, INT64, pack, unpack
-from ...compiler.gpu.self_test import self_test
+from ...compiler.gpu.self_test import self_test, test_cases
 from ...errors import EngineError
 from ...logic.gpu.self_test import TestSlot, difference, integers, numbers, wrong_of
 
 if TYPE_CHECKING:
     from ...compiler.plan import Plan
-    from ..engine import Device
+    from ..engine import Device, LoadedPlan
     from .engine import WebGPUEngine
 
 _TESTED: set[str] = set()  # adapters that compute rightly, with their drivers
+_WRONG: dict[tuple[str, str], str | None] = {}  # {(adapter, name of a test): what is wrong}
 
 
 def check_gpu(engine: WebGPUEngine) -> None:
@@ -23,13 +25,10 @@ def check_gpu(engine: WebGPUEngine) -> None:
     Raises:
         EngineError: they differ.
     """
-    name = f"{engine.gpu.name} {engine.serial} {engine.gpu.subgroups}"
+    name = _adapter(engine)
     if name in _TESTED:
         return
-    plan, slots = self_test()
-    expected = _results(engine.host_device, plan, slots)
-    found = _results(engine.device, plan, slots)
-    wrong = wrong_of(slots, [difference(a, b) for a, b in zip(expected, found)])
+    wrong = _wrong(engine, *self_test())
     if wrong is not None:
         raise EngineError(
             f"the GPU {engine.gpu.name} computes wrongly: {wrong}",
@@ -39,15 +38,49 @@ def check_gpu(engine: WebGPUEngine) -> None:
     _TESTED.add(name)
 
 
-def _results(device: Device, plan: Plan, slots: list[TestSlot]) -> list[list[float]]:
+def check_kernels(engine: WebGPUEngine, kernels: set[str]) -> None:
+    """Tests the kernels of a plan, once for each adapter; `engine.refused` then has those that the
+    GPU computes wrongly: their steps run on the processor.
+    """
+    for case in test_cases():
+        if case.name in engine.tested or kernels.isdisjoint(case.kernels):
+            continue
+        engine.tested.add(case.name)
+        key = _adapter(engine), case.name
+        if key not in _WRONG:
+            _WRONG[key] = _wrong(engine, case.plan, case.slots)
+        wrong = _WRONG[key]
+        if wrong is not None:
+            why = f"this GPU computes it wrongly ({wrong})"
+            engine.refused |= dict.fromkeys(case.kernels, why)
+            words = ", ".join(case.kernels)
+            warnings.warn(f"steps of {words} run on the processor: {why}", stacklevel=2)
+
+
+def _wrong(engine: WebGPUEngine, plan: Plan, slots: list[TestSlot]) -> str | None:
+    """What a GPU computes wrongly; None: nothing."""
+    host, device = engine.host_device, engine.device
+    expected = _results(host, host.load_plan(plan), plan, slots)
+    found = _results(device, device.load_untested(plan), plan, slots)
+    return wrong_of(slots, [difference(a, b) for a, b in zip(expected, found)])
+
+
+def _adapter(engine: WebGPUEngine) -> str:
+    return f"{engine.gpu.name} {engine.serial} {engine.gpu.subgroups}"
+
+
+def _results(
+    device: Device, loaded: LoadedPlan, plan: Plan, slots: list[TestSlot]
+) -> list[list[float]]:
     """The numbers of each slot after a run; none for what is given."""
-    loaded = device.load_plan(plan)
     buffers = [device.allocate(slot.nbytes) for slot in plan.slots]
     try:
         for i, (slot, buffer) in enumerate(zip(slots, buffers)):
             loaded.bind(i, buffer)
             if slot.kind != "result":
                 device.write(buffer, _given(i, slot))
+        if plan.init_count:
+            loaded.init()
         loaded.run()
         return [
             unpack(FLOAT, device.read(buffer), slot.count) if slot.kind == "result" else []
@@ -64,4 +97,6 @@ def _given(i: int, slot: TestSlot) -> bytes:
         return pack(FLOAT, numbers(i, slot.count))
     if slot.kind == "ids":
         return pack(INT64, integers(i, slot.count, slot.limit))
+    if slot.kind == "zeros":
+        return bytes(slot.count)
     return bytes(integers(i, slot.count, 256))

@@ -1,4 +1,4 @@
-"""The test of a GPU before it is used: a plan with a step of each class, on small odd shapes, whose
+"""The test of a GPU before it is used: plans with a step of each kernel, on small odd shapes, whose
 results are compared with the engine's.
 """
 
@@ -19,8 +19,8 @@ class TestSlot:
 
     Attributes:
         name: of an operator, for results.
-        kind: "numbers" (float32), "bytes", "ids" (int64), "result" (float32), or "temp": memory
-            between steps.
+        kind: "numbers" (float32), "bytes", "ids" (int64), "zeros" (bytes), "result" (float32), or
+            "temp": memory between steps.
         count: elements.
         limit: ids are below it.
     """

@@ -64,6 +64,8 @@ export class Engine implements Device {
     readonly instantiateMs: number,
     /** Options that it was opened with. */
     readonly options: DeviceOptions,
+    /** Bytes that the memory can grow to. */
+    readonly maxBytes: number,
   ) {}
 
   /**
@@ -80,7 +82,7 @@ export class Engine implements Device {
     let { choice } = chosen;
     const started = performance.now();
     const wide = isWide(module);
-    const memory = makeMemory(choice.flavour !== "simd128", wide);
+    const { memory, most } = makeMemory(choice.flavour !== "simd128", wide);
     const exports = await instantiate(module, memory);
     exports.__wasm_call_ctors();
 
@@ -104,7 +106,7 @@ export class Engine implements Device {
           threads: 1,
           whyNotThreads: `threads could not be started: ${message(e)}`,
         };
-        const again = makeMemory(true, wide);
+        const { memory: again, most: mostAgain } = makeMemory(true, wide);
         const single = await instantiate(module, again);
         single.__wasm_call_ctors();
         handle = single.ew_open(1);
@@ -116,6 +118,7 @@ export class Engine implements Device {
           [],
           performance.now() - started,
           options,
+          mostAgain,
         ).prepare();
       }
     }
@@ -127,6 +130,7 @@ export class Engine implements Device {
       threads,
       performance.now() - started,
       options,
+      most,
     ).prepare();
   }
 
@@ -146,10 +150,6 @@ export class Engine implements Device {
   /** Whether addresses are of 64 bits. */
   get wide(): boolean {
     return this.choice.flavour === WIDE_FLAVOUR;
-  }
-
-  get maxBytes(): number {
-    return this.wide ? MAX_WIDE : MAX_NARROW;
   }
 
   /** Bytes of memory held. Does not shrink until `close`. */
@@ -514,7 +514,6 @@ const PAGE = 65536;
 const PAUSED = -1; // EW_PAUSED
 const AWAY = -2; // EW_AWAY
 const INITIAL_PAGES = 32;
-const MAX_WIDE = 2 ** 34; // of a memory with 64-bit addresses
 
 /** Bytes that an engine with 32-bit addresses can have. */
 export const MAX_NARROW = 0xffff_0000;
@@ -523,18 +522,20 @@ export const MAX_NARROW = 0xffff_0000;
  * Reserves address space for 4 GB, with 64-bit addresses 16 GB, or less if the device does not
  * allow that; the reservation is the maximum that the memory can grow to.
  */
-export function makeMemory(shared: boolean, wide = false): WebAssembly.Memory {
+function makeMemory(shared: boolean, wide: boolean): { memory: WebAssembly.Memory; most: number } {
   let last: unknown;
   for (const gigabytes of wide ? [16, 8] : [4, 2, 1, 0.5, 0.25]) {
     const maximum = gigabytes * (2 ** 30 / PAGE);
+    const most = wide ? maximum * PAGE : Math.min(maximum * PAGE, MAX_NARROW);
     try {
       // TypeScript does not know BigInt limits
-      return new WebAssembly.Memory({
+      const memory = new WebAssembly.Memory({
         ...(wide
           ? { initial: BigInt(INITIAL_PAGES), maximum: BigInt(maximum), address: "i64" }
           : { initial: INITIAL_PAGES, maximum }),
         shared,
       } as unknown as WebAssembly.MemoryDescriptor);
+      return { memory, most };
     } catch (e) {
       last = e;
     }

@@ -16,6 +16,8 @@ export interface GpuContext {
   readonly pipelines: Pipelines;
   /** What shaders refer to that differs between machines. */
   readonly machine: Map<string, string>;
+  /** Kernels that this GPU computes wrongly, and why. */
+  readonly refused: ReadonlyMap<string, string>;
   /** Programs by what their text depends on. */
   readonly texts: Map<string, Program>;
   /**

@@ -35,6 +35,9 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   runs = 0;
   /** Why it was chosen, by `auto`. */
   why = "";
+  readonly refused = new Map<string, string>();
+  /** Kernels that were tested; undefined: none are. */
+  private tested: Set<string> | undefined;
   watcher: Watcher | undefined;
   private readonly memory: GpuMemory;
   private readonly transfers: Transfers;
@@ -123,29 +126,17 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   private async checked(): Promise<this> {
     const { checkGpu } = await import("./self-test.ts");
     await checkGpu(this, this.wasm);
+    this.tested = new Set();
     return this;
   }
 
-  /**
-   * Opens a GPU beside an engine, if it computes the main product of a model faster than that.
-   * @param sizes of the weights, in bytes
-   * @param kernels of the plans
-   * @returns the device, or why the engine is faster
-   */
-  static async ifFaster(
-    wasm: Engine,
-    sizes: readonly number[],
-    kernels: readonly string[],
-  ): Promise<GpuDevice | string> {
-    const { faster, mainProduct } = await import("./probe.ts");
-    const open = async () => {
-      const gpu = await Gpu.open(false);
-      return new GpuDevice(gpu, wasm, wasm.options).checked().catch((e: unknown) => {
-        gpu.close();
-        throw e;
-      });
-    };
-    return faster(open, wasm, mainProduct(sizes, kernels));
+  /** Opens a GPU that is none in software beside an engine. Throws as `open`. */
+  static async beside(wasm: Engine): Promise<GpuDevice> {
+    const gpu = await Gpu.open(false);
+    return new GpuDevice(gpu, wasm, wasm.options).checked().catch((e: unknown) => {
+      gpu.close();
+      throw e;
+    });
   }
 
   /** Frees what the engine holds for it. */
@@ -182,6 +173,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       const other = await Gpu.open(options.device === "webgpu");
       this.next = new GpuDevice(other, wasm, options, now);
       this.next.why = this.why;
+      if (this.tested) this.next.tested = new Set();
       return this.next;
     } catch (e) {
       const words = message(e) === message(gpu.lost) ? "again" : `and then ${message(e)}`;
@@ -410,13 +402,66 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       this.arenas.bind(plan);
     };
     try {
-      const parts = missingParts(kernelsOf(bytes), this.machine, this.gpu.software);
-      this.add(parts.length ? () => loadParts(parts, this).then(make) : make);
+      const ready = this.prepared(kernelsOf(bytes));
+      this.add(ready ? () => ready().then(make) : make);
     } catch (e) {
       this.freePlan(handle);
       throw e;
     }
     return handle;
+  }
+
+  /** Loads the shaders of kernels, and tests them; undefined: that was done. */
+  private prepared(kernels: Iterable<string>): (() => Promise<void>) | undefined {
+    const { tested } = this;
+    const parts = missingParts(kernels, this.machine, this.gpu.software);
+    const fresh = tested ? [...kernels].filter((kernel) => !tested.has(kernel)) : [];
+    for (const kernel of fresh) tested!.add(kernel);
+    if (!parts.length && !fresh.length) return undefined;
+    return async () => {
+      await loadParts(parts, this);
+      if (fresh.length) await (await import("./self-test.ts")).checkKernels(this, fresh);
+    };
+  }
+
+  async atOnce(
+    bytes: Uint8Array,
+    given: readonly Uint8Array[],
+    wanted: readonly number[],
+  ): Promise<[here: Uint8Array<ArrayBuffer>[], there: Uint8Array<ArrayBuffer>[]]> {
+    const { wasm, memory, machine, gpu } = this;
+    const where = "self-test";
+    const handle = wasm.loadPlan(bytes, where);
+    const there: GpuRange[] = [];
+    const here: Buffer[] = [];
+    try {
+      await loadParts(missingParts(kernelsOf(bytes), machine, gpu.software), this);
+      const kinds = given.map(() => "state");
+      const plan = new GpuPlan(this, handle, bytes, kinds, where);
+      this.plans.set(handle, plan);
+      for (const [slot, data] of given.entries()) {
+        there.push(memory.allocate(data.length, "the test of a GPU"));
+        here.push(wasm.allocate(data.length, "the test of a GPU"));
+        wasm.bind(handle, slot, here[slot]!);
+        wasm.write(here[slot]!, data);
+        plan.bind(slot, there[slot]!, where);
+        await this.store(there[slot]!, data, 0);
+      }
+      const { initCount, steps } = plan.parts;
+      if (initCount) await plan.run(0, initCount);
+      await plan.run(initCount, steps.length);
+      const found = this.fetchAll(wanted.map((i) => [there[i]!, 0, given[i]!.length]));
+      wasm.init(handle, where);
+      wasm.run(handle, where);
+      const expected = wanted.map((i) => wasm.read(here[i]!));
+      return [await Promise.all(expected), await found];
+    } finally {
+      wasm.freePlan(handle);
+      this.plans.get(handle)?.free();
+      this.plans.delete(handle);
+      for (const buffer of here) wasm.release(buffer);
+      for (const buffer of there) memory.release(buffer);
+    }
   }
 
   loadSoon(...plan: Parameters<Device["loadPlan"]>): void {
@@ -478,7 +523,15 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   }
 
   runStep(handle: PlanHandle, step: number, where: string): void {
-    this.go(handle, where, ({ parts }) => [parts.initCount + step, parts.initCount + step + 1]);
+    this.runSteps(handle, step, 1, where);
+  }
+
+  /** Runs steps; `first` does not count init steps. */
+  runSteps(handle: PlanHandle, first: number, count: number, where: string): void {
+    this.go(handle, where, ({ parts: { initCount: init } }) => [
+      init + first,
+      init + first + count,
+    ]);
   }
 
   /** Runs work on a plan in the order of calls; not after a failure that no read has reported. */

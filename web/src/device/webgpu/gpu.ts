@@ -2,6 +2,7 @@
 
 import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
+import { type NamedAdapter, namedAdapter } from "../adapter.ts";
 
 const REMEDY =
   "Use the device 'wasm', or 'auto'. WebGPU needs a secure context (https or localhost), and a " +
@@ -20,9 +21,6 @@ const WANTED = [
   "maxStorageBuffersPerShaderStage",
   "maxComputeWorkgroupStorageSize",
 ] as const;
-
-/** Chrome before 127 has no `info`, and before 136 the flag beside it. */
-type Adapter = GPUAdapter & { readonly isFallbackAdapter?: boolean };
 
 /** A device of WebGPU. */
 export class Gpu {
@@ -78,17 +76,16 @@ export class Gpu {
   static async open(software: boolean): Promise<Gpu> {
     const { gpu } = navigator;
     if (!gpu) throw new EngineError("this browser has no WebGPU here", "webgpu", REMEDY);
-    let adapter: Adapter | null;
+    let found: NamedAdapter | null;
     try {
-      adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
+      found = await namedAdapter();
     } catch (e) {
       throw new EngineError(`the browser gives no GPU (${message(e)})`, "webgpu", REMEDY);
     }
-    if (!adapter)
+    if (!found)
       throw new EngineError("the browser finds no GPU that WebGPU can use", "webgpu", REMEDY);
-    const info: Partial<GPUAdapterInfo> = adapter.info ?? adapter;
-    const isSoftware = !!(info.isFallbackAdapter ?? adapter.isFallbackAdapter);
-    if (!software && isSoftware)
+    const { adapter } = found;
+    if (!software && found.software)
       throw new EngineError("the browser's GPU is one in software", "webgpu", REMEDY);
     const language = gpu.wgslLanguageFeatures as ReadonlySet<string> | undefined;
     const asked = language?.has("subgroup_id") && adapter.features?.has("subgroups");
@@ -97,9 +94,7 @@ export class Gpu {
     const requiredLimits = Object.fromEntries(WANTED.map((n) => [n, adapter.limits[n]]));
     try {
       const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
-      const { vendor, architecture, description } = info;
-      const words = description || [vendor, architecture].filter(Boolean).join(" ");
-      return new Gpu(device, words || "unnamed adapter", isSoftware);
+      return new Gpu(device, found.name, found.software);
     } catch (e) {
       throw new EngineError(`the GPU gives no device (${message(e)})`, "webgpu", REMEDY);
     }

@@ -239,7 +239,9 @@ export class Launch {
   }
 
   private obstacle(): string {
-    const { gpu } = this.plan.device;
+    const { gpu, refused } = this.plan.device;
+    const wrong = this.steps.find(({ kernel }) => refused.has(kernel));
+    if (wrong) return refused.get(wrong.kernel)!;
     if (!this.stages.length) return "no shader for these parameters and types";
     const work = this.plan.operations.slice(this.index, this.index + this.steps.length);
     const reason = excess(this.steps, work, this.plan.parts.largest);

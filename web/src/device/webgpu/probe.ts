@@ -1,148 +1,191 @@
-// Measures whether the GPU computes a model's main product faster than WebAssembly, here and now.
+// The rule of `auto`: which of two devices runs a model's plans faster, here and now. The plans
+// themselves run on both, with zeros, before weights are loaded; so steps without a shader, copies
+// and waits count. The result is kept for the adapter, the browser and the model.
 
-import { PROBES, type Probe } from "../../gen/probe.ts";
-import { megabytes, message } from "../../shared/words.ts";
+import { LOOP } from "../../gen/kernels.ts";
+import { SLOT_GROWS } from "../../gen/plan_format.ts";
+import { folder } from "../../shared/files/folders.ts";
+import { sha256 } from "../../shared/sha256.ts";
+import { VERSION } from "../../shared/version.ts";
 import type { Buffer, Device, PlanHandle } from "../device.ts";
 import { slotsOfPlan } from "../plan-header.ts";
 
-/** A GPU must take this part of WebAssembly's time: beside products it has other dispatches. */
-const WORTH = 0.8;
-/** Milliseconds of runs in WebAssembly, which browsers compile a second time meanwhile. */
-const WASM_MS = 60;
-/** Runs on the GPU between two reads, and where those are slow. */
-const RUNS = 64;
-const FEW = 4;
-const SLOW_MS = 40;
-/** A run that takes longer is not repeated. */
-const MAX_MS = 1000;
-/** Bytes of the smallest and largest weight. */
-const MIN = 1 << 18;
-const MAX = 1 << 26;
+/** A GPU must take this part of WebAssembly's time; so neither choice loses more than that. */
+const WORTH = 0.9;
+/** Milliseconds of a run in WebAssembly for which no GPU is opened: its read takes as long. */
+const MIN_MS = 1;
+/** Milliseconds after which no further step of a plan is measured. */
+const MAX_MS = 300;
+/** Milliseconds of runs on a device: browsers compile WebAssembly a second time meanwhile. */
+const RUNS_MS = 60;
+/** What `auto` may wait for a GPU's measurement. */
+const PATIENCE_MS = 4000;
+/** Bytes of weights, beyond which slots share memory: more than caches of processors hold. */
+const WEIGHTS = 1 << 26;
+/** Bytes of a slot that grows with the text. */
+const GROWN = 1 << 22;
+/** What a first register counts, such as tokens, where the plan takes as many. */
+const USUAL = 128;
+const DAY_MS = 86_400_000;
+/** Days for which a result is kept; one that did not come in time may come on another day. */
+const DAYS = 30;
+const DAYS_LATE = 1;
+/** Models whose results are kept. */
+const MODELS = 200;
 
-/** What `auto` may wait for a measurement. */
-const PATIENCE_MS = 1500;
+/** A plan for a GPU that a model will run. */
+export interface Work {
+  plan: Uint8Array;
+  /** Kinds of its slots. */
+  kinds: readonly string[];
+  /** Runs of it for one of the others. */
+  times: number;
+}
+
+/** A device whose time is measured. */
+interface Timed extends Device {
+  /** Runs steps; `first` does not count init steps. */
+  runSteps(plan: PlanHandle, first: number, count: number, where: string): void;
+}
 
 /** A GPU that was opened to be measured. */
-interface Probed extends Device {
+interface Probed extends Timed {
   readonly gpu: { close(): void };
   why: string;
 }
 
-/** What is measured. */
-export interface Product {
-  probe: Probe;
-  /** Of the weight. */
-  bytes: number;
-}
-
-/**
- * The product that takes most of a token's time: of the size that most of a model's weights have.
- * @param sizes of the weights, in bytes
- * @param kernels of the plans
- */
-export function mainProduct(sizes: readonly number[], kernels: readonly string[]): Product {
-  const sums = new Map<number, number>();
-  for (const bytes of sizes) sums.set(bytes, (sums.get(bytes) ?? 0) + bytes);
-  const [[main] = [MIN]] = [...sums].sort(([, a], [, b]) => b - a);
-  return {
-    probe: PROBES.find(({ kernel }) => kernels.includes(kernel)) ?? PROBES.at(-1)!,
-    bytes: Math.max(MIN, Math.min(main, MAX)),
-  };
-}
-
-/** The plan of a product. */
-export function probePlan({ probe, bytes }: Product): Uint8Array<ArrayBuffer> {
-  const { plan, words, bits } = probe;
-  const out = Uint8Array.from(atob(plan), (c) => c.charCodeAt(0));
-  const view = new DataView(out.buffer);
-  const weights = (bytes * 8) / bits;
-  const k = Math.max(64, Math.round(Math.sqrt(weights / 2) / 64) * 64);
-  const n = Math.max(64, Math.round(weights / k / 64) * 64);
-  for (const [at, one, ofK, ofN, both] of words as [number, number, number, number, number][])
-    view.setUint32(at, (one + ofK * k + ofN * n + both * k * n) / 32, true);
-  return out;
+/** Milliseconds of the works on both devices. `gpu`: null if they took too long to wait for. */
+interface Times {
+  gpu: number | null;
+  wasm: number;
+  /** When it is measured again, as of Date.now(). */
+  until: number;
 }
 
 /** Whether a GPU is worth it, and what is said about it. */
-export function verdict({ bytes }: Product, gpu: number, wasm: number): [boolean, string] {
+export function verdict({ gpu, wasm }: Pick<Times, "gpu" | "wasm">): [boolean, string] {
+  if (gpu === null) return [false, `the GPU gave no measurement within ${PATIENCE_MS} ms`];
   const ms = (x: number): string => `${Number(x.toPrecision(2))} ms`;
-  const what = `a product with ${megabytes(bytes)} of weights takes ${ms(gpu)} on the GPU`;
-  return [gpu < WORTH * wasm, `${what}, ${ms(wasm)} in WebAssembly`];
+  const why = `runs of its plans take ${ms(gpu)} on the GPU, ${ms(wasm)} in WebAssembly`;
+  return [gpu < WORTH * wasm, why];
 }
 
 /**
- * Opens a GPU if it computes a product faster than the engine.
- * @param open opens it
+ * Opens a GPU if it runs a model's plans faster than the engine.
+ * @param wasm the engine
+ * @param adapter name of the GPU
+ * @param works the plans that decide
+ * @param open opens the GPU beside the engine, with the same handles of plans
  * @returns the GPU, or why the engine is taken
  */
-export function faster<T extends Probed>(
+export async function faster<T extends Probed>(
+  wasm: Timed,
+  adapter: string,
+  works: readonly Work[],
   open: () => Promise<T>,
-  wasm: Device,
-  product: Product,
 ): Promise<T | string> {
-  let late = false;
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const probe = async (): Promise<T | string> => {
-    const gpu = await open();
-    let worth = false;
-    try {
-      if (late) return "";
-      const found = await measured(gpu, wasm, product);
-      [worth, gpu.why] = verdict(product, ...found);
-      return worth && !late ? gpu : gpu.why;
-    } finally {
-      if (!worth || late) gpu.gpu.close();
-    }
-  };
-  const deadline = new Promise<string>((resolve) => {
-    timer = setTimeout(() => {
-      late = true;
-      resolve(`the GPU gave no measurement within ${PATIENCE_MS} ms`);
-    }, PATIENCE_MS);
-  });
-  return Promise.race([probe().catch(message), deadline]).finally(() => clearTimeout(timer));
+  const kept = await Kept.of(adapter);
+  const key = keyOf(wasm, works);
+  const known = kept.get(key);
+  if (known) {
+    const [worth, why] = verdict(known);
+    return worth ? Object.assign(await open(), { why }) : why;
+  }
+  const parts: Part[] = [];
+  for (const work of works) parts.push(await inWasm(wasm, work));
+  const ms = sumOf(parts);
+  const runs = works.reduce((sum, { times }) => sum + times, 0);
+  if (ms < MIN_MS * runs) return `a run takes less than ${MIN_MS} ms in WebAssembly`;
+  const found = await within(() => open(), parts);
+  const times = { gpu: found ? found.ms : null, wasm: ms };
+  const days = found ? DAYS : DAYS_LATE;
+  await kept.set(key, { ...times, until: Date.now() + days * DAY_MS });
+  const [worth, why] = verdict(times);
+  if (worth) return Object.assign(found!.gpu, { why });
+  found?.gpu.gpu.close();
+  return why;
 }
+
+/** What of a work was run, and how long it took. */
+interface Part {
+  work: Work;
+  steps: number;
+  ms: number;
+}
+
+const sumOf = (parts: readonly Part[]): number =>
+  parts.reduce((sum, { work, ms }) => sum + work.times * ms, 0);
 
 /**
- * Milliseconds of a product on a GPU and in WebAssembly.
- * @param gpu it has no other plans
- * @param wasm the engine beside it, which has the same handles of plans
+ * Opens a GPU and measures it; undefined if that takes too long, and it is closed when its answer
+ * comes.
+ * @throws what `open` throws, and the error of a GPU that is lost
  */
-async function measured(
-  gpu: Device,
-  wasm: Device,
-  product: Product,
-): Promise<[gpu: number, wasm: number]> {
-  const bytes = probePlan(product);
-  const slots = slotsOfPlan(bytes)!;
-  const kinds = slots.map(() => "state");
-  const handle = gpu.loadPlan(bytes, "probe", "probe", undefined, kinds);
-  const held: [Device, Buffer][] = [];
-  const bind = (device: Device): Buffer[] =>
-    slots.map(({ bytes: size }, slot) => {
-      const buffer = device.allocate(size, "a measurement");
-      held.push([device, buffer]);
-      device.bind(handle, slot, buffer);
-      return buffer;
-    });
-  try {
-    bind(wasm);
-    const here = inWasm(wasm, handle);
-    const result = bind(gpu).at(-1)!;
-    await gpu.ready();
-    return [await onGpu(gpu, handle, result), here];
-  } finally {
-    gpu.freePlan(handle);
-    for (const [device, buffer] of held) device.release(buffer);
-  }
+async function within<T extends Probed>(
+  open: () => Promise<T>,
+  parts: readonly Part[],
+): Promise<{ gpu: T; ms: number } | undefined> {
+  let late = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const measure = async (): Promise<{ gpu: T; ms: number } | undefined> => {
+    const gpu = await open();
+    let ms: number | undefined;
+    try {
+      const found: Part[] = [];
+      for (const part of parts) {
+        if (late) return undefined;
+        found.push({ ...part, ms: await onGpu(gpu, part) });
+      }
+      ms = sumOf(found);
+    } finally {
+      if (late || ms === undefined) gpu.gpu.close();
+    }
+    return { gpu, ms };
+  };
+  const deadline = new Promise<undefined>((resolve) => {
+    timer = setTimeout(() => {
+      late = true;
+      resolve(undefined);
+    }, PATIENCE_MS);
+  });
+  const measuring = measure();
+  measuring.catch(() => undefined); // of a GPU that nobody waits for
+  return Promise.race([measuring, deadline]).finally(() => clearTimeout(timer));
 }
 
-/** Milliseconds of a run in WebAssembly: the least of several. */
-export function inWasm(wasm: Device, handle: PlanHandle): number {
-  const end = performance.now() + WASM_MS;
+/** Measures a plan in WebAssembly: of one that takes long, the first steps. */
+function inWasm(wasm: Timed, work: Work): Promise<Part> {
+  return bound(wasm, work, async (handle) => {
+    const { kernels } = wasm.describe(handle);
+    if (kernels.includes(LOOP)) throw new Error("plans with loops run in WebAssembly");
+    let steps = 0;
+    const begin = performance.now();
+    while (steps < kernels.length && performance.now() - begin < MAX_MS)
+      wasm.runSteps(handle, steps++, 1, "probe");
+    const run = async () => wasm.runSteps(handle, 0, steps, "probe");
+    return { work, steps, ms: await least(run) };
+  });
+}
+
+/** Milliseconds of as many steps on a GPU, with the wait for the outputs. */
+function onGpu(gpu: Timed, { work, steps }: Part): Promise<number> {
+  return bound(gpu, work, async (handle, outputs) => {
+    const run = async () => {
+      gpu.runSteps(handle, 0, steps, "probe");
+      await gpu.readAll!(outputs.map((buffer) => [buffer, buffer.bytes]));
+    };
+    await gpu.ready();
+    await run(); // which writes records, and has drivers place memory
+    return least(run);
+  });
+}
+
+/** The least milliseconds of two runs or more. */
+async function least(run: () => Promise<void>): Promise<number> {
   let least = Infinity;
-  for (let now = performance.now(); now < end; ) {
-    wasm.run(handle, "probe");
+  const begin = performance.now();
+  for (let runs = 0, now = begin; runs < 2 || now - begin < RUNS_MS; runs++) {
+    await run();
     const done = performance.now();
     least = Math.min(least, done - now);
     now = done;
@@ -150,19 +193,113 @@ export function inWasm(wasm: Device, handle: PlanHandle): number {
   return Math.max(least, 0.005); // clocks of pages are coarse
 }
 
-/** Milliseconds of a run on a GPU, without the wait for its result where that is not all. */
-export async function onGpu(gpu: Device, handle: PlanHandle, result: Buffer): Promise<number> {
-  const timed = async (runs: number): Promise<number> => {
-    const start = performance.now();
-    for (let i = 0; i < runs; i++) gpu.run(handle, "probe");
-    await gpu.read(result, 0, 4);
-    return performance.now() - start;
-  };
-  const first = await timed(1);
-  if (first > MAX_MS && (await timed(1)) > MAX_MS) return first;
-  const few = await timed(FEW);
-  if (few > SLOW_MS) return few / FEW;
-  const more = await timed(FEW + RUNS);
-  const wait = Math.min(few, await timed(FEW)); // for a read; the first one may have been disturbed
-  return more > wait ? (more - wait) / RUNS : more / (FEW + RUNS);
+/**
+ * Loads a plan with zeros.
+ * @param use is given its handle and its outputs; both are freed afterwards
+ */
+async function bound<T>(
+  device: Timed,
+  { plan, kinds }: Work,
+  use: (handle: PlanHandle, outputs: Buffer[]) => Promise<T>,
+): Promise<T> {
+  const slots = slotsOfPlan(plan)!;
+  const handle = device.loadPlan(plan, "probe", "probe", undefined, kinds);
+  const held: Buffer[] = [];
+  const outputs: Buffer[] = [];
+  const weights = new Shared((bytes) => {
+    const buffer = device.allocate(bytes, "a measurement", device.processor ? "weight" : false);
+    held.push(buffer);
+    return buffer;
+  });
+  try {
+    const grows = slots.some(({ flags }) => flags & SLOT_GROWS);
+    slots.forEach(({ bytes, flags }, slot) => {
+      const kind = kinds[slot]!;
+      if (kind === "temp") return; // the device's own
+      if (kind === "weight" || kind === "computed")
+        return device.bind(handle, slot, weights.of(bytes));
+      const size = flags & SLOT_GROWS ? Math.min(bytes, GROWN) : bytes;
+      const buffer = device.allocate(size, "a measurement");
+      held.push(buffer);
+      device.bind(handle, slot, buffer);
+      if (kind === "output") outputs.push(buffer);
+    });
+    const [low, high] = device.describe(handle).range;
+    if (!grows && high > low) device.register(handle, 0, Math.max(low, Math.min(high, USUAL)));
+    return await use(handle, outputs);
+  } finally {
+    device.freePlan(handle);
+    for (const buffer of held) device.release(buffer);
+  }
 }
+
+/** Memory of weights: so much that caches do not hold it, and no more. */
+class Shared {
+  private readonly all: Buffer[] = [];
+  private bytes = 0;
+  private next = 0;
+
+  constructor(private readonly allocate: (bytes: number) => Buffer) {}
+
+  /** Memory of a size, which others may have, too. */
+  of(bytes: number): Buffer {
+    const { all } = this;
+    if (this.bytes + bytes > WEIGHTS)
+      for (let i = 0; i < all.length; i++) {
+        const found = all[this.next++ % all.length]!;
+        if (found.bytes >= bytes) return found;
+      }
+    const made = this.allocate(bytes);
+    all.push(made);
+    this.bytes += bytes;
+    return made;
+  }
+}
+
+/** A model, and the engine that runs it. */
+function keyOf({ choice: { flavour, threads } }: Timed, works: readonly Work[]): string {
+  const plans = works.map(({ plan, times }) => `${sha256(plan)} ${times}`);
+  return sha256([flavour, threads, ...plans].join(" "));
+}
+
+/** Results, in the browser's storage: a file with those of one adapter, and of one browser. */
+class Kept {
+  private constructor(
+    private readonly of: string,
+    private readonly found: Record<string, Times>,
+  ) {}
+
+  /** Those of an adapter; what was kept for another one is forgotten. */
+  static async of(adapter: string): Promise<Kept> {
+    const of = sha256(`${adapter} ${VERSION} ${navigator.userAgent}`);
+    const text = await folder("gpu", false)
+      .then((files) => files?.read(FILE))
+      .then((file) => file?.text())
+      .catch(() => undefined); // it is measured again
+    let kept: { of?: string; found?: Record<string, Times> } | null = null;
+    try {
+      kept = JSON.parse(text ?? "null");
+    } catch {} // damaged
+    const same = kept?.of === of && typeof kept.found === "object";
+    return new Kept(of, same ? { ...kept!.found } : {});
+  }
+
+  get(key: string): Times | undefined {
+    const found = Object.hasOwn(this.found, key) ? this.found[key] : undefined;
+    const { gpu, wasm, until } = found ?? {};
+    const numbers = [gpu ?? 0, wasm, until].every((x) => Number.isFinite(x));
+    return numbers && until! > Date.now() ? found : undefined;
+  }
+
+  async set(key: string, times: Times): Promise<void> {
+    const others = Object.entries(this.found).filter(([name]) => name !== key);
+    const found = Object.fromEntries([...others.slice(1 - MODELS), [key, times]]);
+    const text = JSON.stringify({ of: this.of, found });
+    await folder("gpu", true)
+      .then((files) => files?.write(FILE, new Blob([text])))
+      .catch(() => undefined); // it is measured again
+  }
+}
+
+/** The file of results, in the folder "gpu". */
+const FILE = "auto.json";

@@ -1,7 +1,8 @@
 // Tests a GPU before its first use: wrong numbers without a word are the commonest fault of GPUs.
-// The rules are logic/gpu/self_test.py; the plan is python/edgewise/compiler/gpu/self_test.py.
+// The rules are logic/gpu/self_test.py; the plans are python/edgewise/compiler/gpu/self_test.py.
 
 import { KERNELS, PLAN, SLOTS } from "../../gen/self_test.ts";
+import type { TestCase } from "../../gen/self_tests.ts";
 import {
   difference,
   integers,
@@ -14,18 +15,44 @@ import { folder } from "../../shared/files/folders.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import { VERSION } from "../../shared/version.ts";
 import type { Buffer, Device, PlanHandle } from "../device.ts";
+import { kernelsOf } from "./steps.ts";
 
 /** A GPU, by the name of its adapter. */
 interface Tested extends Device {
   readonly gpu: { readonly name: string; readonly subgroups: boolean };
 }
 
-/** Adapters that compute rightly, by digest; also a file for each in the browser's storage. */
-export const passed = new Set<string>();
+/**
+ * What is wrong with a kernel, by its name; null: nothing. Of all that are tested at the first use:
+ * "". By adapter, as `digestOf`; also a file for each in the browser's storage.
+ */
+export const results = new Map<string, Map<string, string | null>>();
 
-/** What the result is kept for. */
+/** What results are kept for. */
 export const digestOf = ({ name, subgroups }: Tested["gpu"]): string =>
   sha256(`${name} ${subgroups} ${VERSION} ${navigator.userAgent}`);
+
+/** What is known of an adapter. */
+async function known(gpu: Tested["gpu"]): Promise<Map<string, string | null>> {
+  const digest = digestOf(gpu);
+  let found = results.get(digest);
+  if (found) return found;
+  found = new Map();
+  try {
+    const kept = await (await folder("gpu", false))?.read(digest);
+    const all = Object.entries(JSON.parse((await kept?.text()) ?? "{}"));
+    for (const [kernel, wrong] of all) found.set(kernel, typeof wrong === "string" ? wrong : null);
+  } catch {} // it is tested again
+  results.set(digest, found);
+  return found;
+}
+
+async function keep(gpu: Tested["gpu"], found: ReadonlyMap<string, string | null>): Promise<void> {
+  const text = JSON.stringify(Object.fromEntries(found));
+  await folder("gpu", true)
+    .then((kept) => kept?.write(digestOf(gpu), new Blob([text])))
+    .catch(() => undefined); // it is tested again
+}
 
 /**
  * Compares the results of a GPU with those of the engine, once for each adapter, browser and
@@ -35,22 +62,72 @@ export const digestOf = ({ name, subgroups }: Tested["gpu"]): string =>
  */
 export async function checkGpu(device: Tested, wasm: Device): Promise<void> {
   if (wasm.lacks(KERNELS).length) return; // an engine of few kernels; its plans have few, too
-  const { name } = device.gpu;
-  const digest = digestOf(device.gpu);
-  if (passed.has(digest)) return;
-  const kept = await folder("gpu", true);
-  if (!(await kept?.read(digest).catch(() => undefined))) {
-    const differences = await differencesOf(device, wasm);
-    const wrong = wrong_of(SLOTS, differences);
-    if (wrong !== null)
-      throw new EngineError(
-        `the GPU ${name} computes wrongly: ${wrong}`,
-        "webgpu",
-        "Use the device 'wasm', or 'auto'; and report this to the maker of the driver.",
-      );
-    await kept?.write(digest, new Blob(["passed"])).catch(() => undefined); // it is tested again
+  const { gpu } = device;
+  const found = await known(gpu);
+  if (found.has("")) return;
+  const wrong = wrong_of(SLOTS, await differencesOf(device, wasm));
+  if (wrong !== null)
+    throw new EngineError(
+      `the GPU ${gpu.name} computes wrongly: ${wrong}`,
+      "webgpu",
+      "Use the device 'wasm', or 'auto'; and report this to the maker of the driver.",
+    );
+  found.set("", null);
+  await keep(gpu, found);
+}
+
+/** A GPU that runs plans between others that wait. */
+interface AtOnce {
+  readonly gpu: Tested["gpu"];
+  readonly wasm: Device;
+  /** Kernels that it computes wrongly, and why. */
+  readonly refused: Map<string, string>;
+  /** The contents of slots after a run of a plan, on it and in the engine. */
+  atOnce(
+    plan: Uint8Array,
+    given: readonly Uint8Array[],
+    wanted: readonly number[],
+  ): Promise<[here: Uint8Array<ArrayBuffer>[], there: Uint8Array<ArrayBuffer>[]]>;
+}
+
+/**
+ * Tests kernels before the first plan that has them; steps of those that a GPU computes wrongly run
+ * in WebAssembly.
+ */
+export async function checkKernels(device: AtOnce, kernels: readonly string[]): Promise<void> {
+  const { gpu, refused } = device;
+  const found = await known(gpu);
+  const fresh = kernels.filter((kernel) => !found.has(kernel));
+  if (fresh.length) {
+    const { CASES } = await import("../../gen/self_tests.ts");
+    for (const one of CASES)
+      if (one.kernels.some((kernel) => fresh.includes(kernel))) {
+        const wrong = await wrongIn(device, one);
+        for (const kernel of one.kernels) found.set(kernel, found.get(kernel) ?? wrong);
+      }
+    for (const kernel of fresh) if (!found.has(kernel)) found.set(kernel, null);
+    await keep(gpu, found);
   }
-  passed.add(digest);
+  for (const kernel of kernels) {
+    const wrong = found.get(kernel);
+    if (!wrong) continue;
+    refused.set(kernel, `this GPU computes it wrongly (${wrong})`);
+    console.warn(`edgewise: steps of ${kernel} run in WebAssembly: ${refused.get(kernel)}`);
+  }
+}
+
+/** What a GPU computes wrongly; null: nothing, or the engine lacks what the test takes. */
+async function wrongIn(device: AtOnce, { slots: rows, plan: base64 }: TestCase) {
+  const plan = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  if (device.wasm.lacks([...kernelsOf(plan)]).length) return null;
+  const slots = rows.map(([name, kind, count, limit]) => ({ name, kind, count, limit }));
+  const wanted = slots.flatMap(({ kind }, i) => (kind === "result" ? [i] : []));
+  const [here, there] = await device.atOnce(plan, slots.map(givenOf), wanted);
+  const apart = slots.map(() => 0);
+  wanted.forEach((slot, i) => {
+    apart[slot] = difference(floats(here[i]!), floats(there[i]!));
+  });
+  return wrong_of(slots, apart);
 }
 
 const differencesOf = (device: Device, wasm: Device): Promise<number[]> =>
@@ -117,6 +194,7 @@ const floats = (bytes: Uint8Array<ArrayBuffer>): Float32Array =>
 function givenOf({ kind, count, limit }: TestSlot, i: number): Uint8Array<ArrayBuffer> {
   if (kind === "numbers") return new Uint8Array(Float32Array.from(numbers(i, count)).buffer);
   if (kind === "bytes") return Uint8Array.from(integers(i, count, 256));
+  if (kind === "zeros") return new Uint8Array(count);
   if (kind === "ids")
     return new Uint8Array(BigInt64Array.from(integers(i, count, limit), BigInt).buffer);
   return new Uint8Array(4 * count);

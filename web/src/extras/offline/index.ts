@@ -12,7 +12,7 @@
 
 import { WORKER_PARTS } from "../../gen/worker_parts.ts";
 import { StorageError } from "../../shared/errors.ts";
-import { chooseBuild, platform } from "../../shared/platform.ts";
+import { chooseBuild, platform, WIDE_FLAVOUR } from "../../shared/platform.ts";
 import { trusted, trustedRemedy } from "../../shared/trusted.ts";
 import { message } from "../../shared/words.ts";
 import { cachePrefix, type KeepAnswer, type KeepRequest, type KeptFiles } from "./messages.ts";
@@ -96,7 +96,8 @@ async function reloadToIsolate(scope: string): Promise<void> {
 /**
  * Keeps the page's files for visits without a network: the document, all files of the page's origin
  * that it has loaded so far (scripts, styles, fonts, images, workers), the engine, the parts of the
- * worker (`worker-*.js`), and `files`.
+ * worker (`worker-*.js`), and `files`; with more than 3 GB in the page's storage, also the engine for
+ * models beyond 4 GB.
  * Copies of an earlier call are refreshed; without a network they stay as they are. Call it when
  * the page has loaded what it needs, on every visit. Models are not kept here: load them with
  * `cache_files: true`.
@@ -106,7 +107,7 @@ async function reloadToIsolate(scope: string): Promise<void> {
  *   storage is full; earlier copies are intact
  */
 export async function keepOffline(files: Iterable<string | URL> = []): Promise<KeptFiles> {
-  const list = new Set([document.location.href, ...loaded()]);
+  const list = new Set([document.location.href, ...(await loaded())]);
   for (const file of files) list.add(new URL(file, document.baseURI).href);
   const request: KeepRequest = { type: "edgewise keep", files: Array.from(list, withoutHash) };
   let result: KeepAnswer | undefined;
@@ -161,12 +162,14 @@ export async function forgetOffline(): Promise<boolean> {
 
 const FILES = new Set(["css", "img", "link", "script", "other"]); // what elements and workers load
 const MODULE = new URL(import.meta.url);
+const MANY_BYTES = 3e9; // of files with which a model may need more than 4 GB of memory
 
 /**
  * The files of the page's origin that it has loaded; where it has loaded worker.js, the engine and
- * the worker's parts too, which the page may need later.
+ * the worker's parts too, which the page may need later, and the engine with 64-bit addresses where
+ * so much is stored that a model may need it.
  */
-function loaded(): Set<string> {
+async function loaded(): Promise<Set<string>> {
   const found = new Set<string>();
   for (const entry of performance.getEntriesByType("resource") as PerformanceResourceTiming[]) {
     const url = new URL(entry.name);
@@ -174,7 +177,11 @@ function loaded(): Set<string> {
   }
   // What workers fetch is not among the page's entries.
   if (found.has(new URL("worker.js", MODULE).href)) {
-    found.add(new URL(`engine/edgewise-${chooseBuild(platform()).flavour}.wasm`, MODULE).href);
+    const have = platform();
+    const engines = [chooseBuild(have).flavour];
+    const { usage = 0 } = (await navigator.storage?.estimate?.().catch(() => undefined)) ?? {};
+    if (have.wide && usage > MANY_BYTES) engines.push(WIDE_FLAVOUR);
+    for (const build of engines) found.add(new URL(`engine/edgewise-${build}.wasm`, MODULE).href);
     for (const name of WORKER_PARTS) found.add(new URL(`${name}.js`, MODULE).href);
   }
   return found;

@@ -1,14 +1,15 @@
 // InferenceSession: the API of ONNX Runtime Web.
 
-import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
-import type {
-  ModelMetadata,
-  OpenInfo,
-  OpenRequest,
-  RunAnswer,
-  RunRequest,
-  ValueInfo,
-  WireValue,
+import {
+  BOUNDS,
+  type Bounds,
+  type ModelMetadata,
+  type OpenInfo,
+  type OpenRequest,
+  type RunAnswer,
+  type RunRequest,
+  type ValueInfo,
+  type WireValue,
 } from "../../protocol/inference.ts";
 import type { ProgressEvent } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -484,17 +485,9 @@ function metadata({ name, type, dtype, shape, elem, key }: ValueInfo): ValueMeta
  * The limits of a session's runs.
  * @throws InputError if an option is invalid
  */
-function boundsOf(
-  options: SessionOptions,
-): Pick<
-  OpenRequest,
-  "max_loop_trips" | "max_compilations" | "max_memory_bytes" | "max_run_seconds"
-> {
-  const whole = (
-    name: "max_loop_trips" | "max_compilations" | "max_memory_bytes",
-    otherwise: number,
-  ): number => {
-    const x = options[name] ?? otherwise;
+function boundsOf(options: SessionOptions): Bounds {
+  const whole = (name: "max_loop_trips" | "max_compilations" | "max_memory_bytes"): number => {
+    const x = options[name] ?? BOUNDS[name];
     if (!Number.isSafeInteger(x) || x < 1)
       throw new InputError(
         `it is ${String(x).slice(0, 40)}`,
@@ -511,9 +504,9 @@ function boundsOf(
       "Give a number above 0, or leave it out.",
     );
   return {
-    max_loop_trips: whole("max_loop_trips", MAX_LOOP_TRIPS),
-    max_compilations: whole("max_compilations", MAX_COMPILATIONS),
-    max_memory_bytes: whole("max_memory_bytes", MEMORY_SHARE * 2 ** 32),
+    max_loop_trips: whole("max_loop_trips"),
+    max_compilations: whole("max_compilations"),
+    max_memory_bytes: whole("max_memory_bytes"),
     max_run_seconds: seconds,
   };
 }

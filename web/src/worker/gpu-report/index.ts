@@ -3,7 +3,6 @@
 import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { gpuPart } from "../../device/open.ts";
 import type { GpuDevice } from "../../device/webgpu/device.ts";
-import { inWasm, onGpu } from "../../device/webgpu/probe.ts";
 import { onBoth } from "../../device/webgpu/self-test.ts";
 import { CASES, type ReportCase } from "../../gen/gpu_report.ts";
 import { PLAN, SLOTS } from "../../gen/self_test.ts";
@@ -18,6 +17,7 @@ import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError } from "../../shared/errors.ts";
 import { VERSION } from "../../shared/version.ts";
 import { message } from "../../shared/words.ts";
+import { inWasm, onGpu } from "./times.ts";
 
 /** Dispatches of the test whether a GPU slows down or holds more and more. */
 const DISPATCHES = 10_000;

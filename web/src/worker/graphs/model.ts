@@ -2,10 +2,9 @@
 
 import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
-import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
 import type { Port, Signature } from "../../logic/speech/graphs.ts";
 import type { GraphsInfo } from "../../protocol/graphs.ts";
-import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
+import { BOUNDS, type ValueInfo, type WireValue } from "../../protocol/inference.ts";
 import type { LoadRequest } from "../../protocol/loading.ts";
 import { InputError } from "../../shared/errors.ts";
 import { platform } from "../../shared/platform.ts";
@@ -17,6 +16,8 @@ import { openModel, type StartPython } from "../inference/open.ts";
 import { type Dim, dimAt, ruleAt } from "../inference/registers.ts";
 import { makePackaged } from "../inference/service.ts";
 import type { FoundGraphs } from "./files.ts";
+
+const ONE_BY_ONE = "'auto' takes WebAssembly for graphs that are compiled one by one";
 
 /** The graphs of a model. */
 export class Graphs {
@@ -101,24 +102,21 @@ export class Graphs {
 
   private open(file: string | Blob): Promise<InferenceModel> {
     const { urls, device, flavour, threads, cache, cache_files } = this.request;
-    const bounds = {
-      max_loop_trips: MAX_LOOP_TRIPS,
-      max_compilations: MAX_COMPILATIONS,
-      max_memory_bytes: MEMORY_SHARE * 2 ** 32,
-      max_run_seconds: undefined,
-    };
     const start: StartPython = (addresses, signal) => {
       if (!this.python?.alive) this.python = new Compiler(addresses, signal);
       return this.python;
     };
     const shared: typeof openDevice = (options) => {
-      this.device ??= openDevice(options);
+      // which of them takes most time is not known when the first one is opened
+      const auto =
+        options.device === "auto" ? { device: "wasm" as const, whyNotGpu: ONE_BY_ONE } : {};
+      this.device ??= openDevice({ ...options, ...auto });
       return this.device;
     };
     return openModel(
       {
         ...{ model: file, external: this.found.external, urls, device, flavour, threads },
-        ...{ cache, cache_files, ...bounds },
+        ...{ cache, cache_files, ...BOUNDS },
       },
       this.ended,
       this.progress,

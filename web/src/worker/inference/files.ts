@@ -65,6 +65,17 @@ export class ModelFiles {
     return (this.whole.get(name) ?? (await this.open(name)))?.size;
   }
 
+  /**
+   * Bytes of the files that are known by now: about those of the weights.
+   * @throws ModelError
+   */
+  async bytes(): Promise<number> {
+    const names = new Set([this.name, ...Object.keys(this.external), ...this.whole.keys()]);
+    let sum = 0;
+    for (const name of names) sum += (await this.size(name)) ?? 0;
+    return sum;
+  }
+
   /** `ModelAddress.key` of a model at an address; else empty. */
   get key(): string {
     return typeof this.model === "string" ? modelAddress(this.model).key : "";

@@ -1,6 +1,7 @@
 // The programs of a model with their parts, plans and constants, and their compilation by Python.
 
 import type { Device, PlanHandle } from "../../device/device.ts";
+import type { Work } from "../../device/webgpu/probe.ts";
 import { LOOP } from "../../gen/kernels.ts";
 import {
   type ManifestSlot,
@@ -58,6 +59,8 @@ export class PlanLibrary implements Library {
   private made: Made[] = [];
   /** Whether this run added or repartitioned programs. */
   private learned = false;
+  /** The latest plan of each part that was compiled here, by which `auto` may choose a GPU. */
+  readonly compiled = new Map<string, Work>();
   /** Number of the next plan, distinct from those of stored plans. */
   next = 0;
 
@@ -244,6 +247,9 @@ export class PlanLibrary implements Library {
       throw e;
     });
     for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
+    const kinds = info.slots.map(({ kind }) => kind);
+    if (data && this.device.options.adapter !== undefined)
+      this.compiled.set(unit.part, { plan: data, kinds, times: 1 });
     this.made.push({
       plan: info,
       data,

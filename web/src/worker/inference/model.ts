@@ -55,6 +55,11 @@ export class InferenceModel {
     this.nextKept = before.nextKept;
   }
 
+  /** Whether outputs stay here, or copies of them. */
+  get holds(): boolean {
+    return this.pinned.size > 0;
+  }
+
   /** The device that holds the model. */
   get device(): Device {
     return this.library.device;

@@ -2,7 +2,14 @@
 // compiled by Python.
 
 import type { Device } from "../../device/device.ts";
-import { forPlans, openDevice, targetOf, withKernels, withRoom } from "../../device/open.ts";
+import {
+  fasterOf,
+  forPlans,
+  openDevice,
+  targetOf,
+  withKernels,
+  withRoom,
+} from "../../device/open.ts";
 import type { DeviceOptions } from "../../device/options.ts";
 import type { ModelInfo, OpenRequest } from "../../protocol/inference.ts";
 import type { Urls } from "../../protocol/loading.ts";
@@ -22,6 +29,7 @@ import { dtypeOf } from "../model/dtypes.ts";
 import { fillBeside } from "../model/fill.ts";
 import { notThere } from "../model/not-there.ts";
 import { Weights } from "../model/weights.ts";
+import { worksOf } from "../model/works.ts";
 import { openPackage } from "../package/package.ts";
 import { ModelFiles } from "./files.ts";
 import { type FoundPlans, KeptPlans, notesFile } from "./kept.ts";
@@ -175,7 +183,9 @@ async function openOnnx(
     const found = await kept?.find();
     if (found) {
       try {
-        opening = withRoom(await opening, neededBytes(found.opened.manifest), files.name);
+        const { manifest, ahead } = found.opened;
+        opening = withRoom(await opening, neededBytes(manifest), files.name);
+        opening = fasterOf(await opening, async () => worksOf(manifest, await ahead()));
         opened = await fromKept(found, await opening, compiling, request);
         return opened;
       } catch (e) {
@@ -188,6 +198,7 @@ async function openOnnx(
       }
     }
     const info = await python.open();
+    opening = withRoom(await opening, await files.bytes(), files.name);
     const device = await opening;
     const weights = new Weights(device, { weights: new Map() });
     opened = made(device, weights, files.name, info, request, compiling);
@@ -287,7 +298,7 @@ async function fromPackage(
   request: OpenRequest,
 ): Promise<InferenceModel> {
   const where = source.name;
-  const { manifest, files, finish } = await openPackage(source);
+  const { manifest, files, ahead, finish } = await openPackage(source);
   checkTable(base, manifest, where);
   const { inference } = manifest;
   if (!inference)
@@ -299,12 +310,18 @@ async function fromPackage(
     );
   const planned = await forPlans(base, manifest.target, where);
   const complete = await withKernels(planned, manifest.kernels, where);
-  const device = await withRoom(complete, neededBytes(manifest), where);
-  const weights = new Weights(device, manifest);
-  await finish(weights.extents(manifest, where));
-  const model = made(device, weights, where, inference, request, undefined);
-  const { library } = model;
-  library.addPackaged(inference, files);
-  weights.compute(library.plansInUse(), true);
-  return ready(model);
+  const roomy = await withRoom(complete, neededBytes(manifest), where);
+  const device = await fasterOf(roomy, async () => worksOf(manifest, await ahead()));
+  try {
+    const weights = new Weights(device, manifest);
+    await finish(weights.extents(manifest, where));
+    const model = made(device, weights, where, inference, request, undefined);
+    const { library } = model;
+    library.addPackaged(inference, files);
+    weights.compute(library.plansInUse(), true);
+    return await ready(model);
+  } catch (e) {
+    device.close();
+    throw e;
+  }
 }

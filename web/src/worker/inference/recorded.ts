@@ -1,12 +1,13 @@
-// Recorded runs: a run of a graph that is one plan, whose shapes depend on no data, is recorded
-// when the driver has made it. From then on, feeds of these types and shapes are copied to the
-// engine, unless they are there, the plan is run, and the outputs that do not stay are copied out.
-// Everything else is the driver's.
+// Recorded runs: a run of a graph that is one plan is recorded when the driver has made it. From
+// then on, feeds of these types and shapes, and with the same numbers where the plan depends on
+// them, are copied to the engine, unless they are there, the plan is run, and the outputs that do
+// not stay are copied out. Everything else is the driver's.
 
+import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import type { RunRequest, WireValue } from "../../protocol/inference.ts";
 import type { PlanLibrary } from "./library.ts";
 import type { PoolBlock } from "./memory.ts";
-import { bindTo, type LoadedPlan, MAX_PLANS, NOTHING_KNOWN, registersOf } from "./part.ts";
+import { bindTo, type LoadedPlan, MAX_PLANS, registersOf } from "./part.ts";
 import type { GraphProgram, PartUnit } from "./program.ts";
 import type { Outgoing } from "./spare.ts";
 import { byteSize, NumberTensor, type RunValue, sameDims } from "./values.ts";
@@ -32,6 +33,8 @@ interface Fed {
   readonly bytes: number;
   /** Whether it is a tensor that stays in the engine. */
   readonly stays: boolean;
+  /** Its bytes, where the plan depends on them. */
+  readonly same: Uint8Array | undefined;
 }
 
 /** Whether an output is copied to the page, stays in the engine, or both. */
@@ -93,6 +96,8 @@ class RecordedRun {
     private readonly staying: Staying,
     private readonly program: GraphProgram,
     private readonly unit: PartUnit,
+    /** Indices of the inputs whose numbers are those of the feeds. */
+    private readonly needs: readonly number[],
     private readonly loaded: LoadedPlan,
     /** As it was recorded: the outputs, and those that stay. */
     private readonly request: Pick<RunRequest, "outputs" | "pinned" | "kept">,
@@ -110,7 +115,7 @@ class RecordedRun {
       !sameNames(kept?.names ?? [], request.kept?.names ?? [])
     )
       return false;
-    for (const { name, type, dims, bytes, stays } of this.feeds) {
+    for (const { name, type, dims, bytes, stays, same } of this.feeds) {
       const v = feeds[name] as Partial<Data> | null | undefined;
       if (v?.type !== type || !Array.isArray(v.dims) || !sameDims(v.dims, dims)) return false;
       const id = stayingAs(v as WireValue);
@@ -120,14 +125,20 @@ class RecordedRun {
         // a tensor of this model, whatever the page says of it
         if (!there?.block || there.type !== type || there.bytes !== bytes) return false;
       } else if (!(v.data instanceof Uint8Array) || v.data.length !== bytes) return false;
+      else if (same) for (let i = 0; i < bytes; i++) if (v.data[i] !== same[i]) return false;
     }
     return Object.keys(feeds).length === this.feeds.length;
   }
 
   /** Whether the model would still use its plan, which is then the last one to be dropped. */
   lives(): boolean {
-    const { library, program, unit, loaded } = this;
-    return program.units[0] === unit && !unit.needs.length && library.part(unit.part).use(loaded);
+    const { library, program, unit, needs, loaded } = this;
+    return (
+      program.units[0] === unit &&
+      sameDims(unit.needs, needs) &&
+      !unit.beyond.length &&
+      library.part(unit.part).use(loaded)
+    );
   }
 
   /**
@@ -247,15 +258,21 @@ function recorded(
   found: readonly RunValue[],
 ): RecordedRun | undefined {
   const [unit, ...more] = program.units;
-  // what it computes depends on data, or there are further units
-  if (unit?.kind !== "part" || more.length || unit.needs.length) return undefined;
+  // there are further units, or numbers that grow from run to run
+  if (unit?.kind !== "part" || more.length || unit.beyond.length) return undefined;
   const given = new Map(Array.from(fed, ([v, name]) => [name, v]));
   for (const [name, v] of given)
     if (v.kind !== "tensor" || !(stayingAs(request.feeds[name]!) === undefined ? v.data : v.block))
       return undefined;
   const values = unit.inputs.map((name) => given.get(name) as NumberTensor);
   if (values.includes(undefined as never)) return undefined;
-  const loaded = library.part(unit.part).find(unit, values, NOTHING_KNOWN);
+  const known = new Map<number, Uint8Array>();
+  for (const i of unit.needs) {
+    const { data, count } = values[i]!;
+    if (!data || count > MAX_SHAPE_NUMBERS) return undefined;
+    known.set(i, data.slice());
+  }
+  const loaded = library.part(unit.part).find(unit, values, known);
   // loops let messages in between, and seeds change: both are the driver's
   if (loaded?.plan === undefined || loaded.loops || loaded.inputs.some((i) => i.index < 0))
     return undefined;
@@ -270,7 +287,8 @@ function recorded(
     const wire = request.feeds[name]!;
     const { type, dims } = wire as Data;
     const { bytes } = v as NumberTensor;
-    return { name, type, dims: [...dims], bytes, stays: stayingAs(wire) !== undefined };
+    const same = known.get(unit.inputs.indexOf(name));
+    return { name, type, dims: [...dims], bytes, stays: stayingAs(wire) !== undefined, same };
   });
   const { outputs, pinned = [], kept } = request;
   const asked = {
@@ -280,7 +298,8 @@ function recorded(
   };
   const registers = registersOf(loaded, values) ?? [];
   return new RecordedRun(
-    ...([library, staying, program, unit, loaded, asked, feeds, registers, results] as const),
+    ...([library, staying, program, unit, [...unit.needs]] as const),
+    ...([loaded, asked, feeds, registers, results] as const),
   );
 }
 

@@ -2,7 +2,7 @@
 // whose runs are executed one after the other.
 
 import type { Device } from "../../device/device.ts";
-import { openDevice } from "../../device/open.ts";
+import { fasterOf, openDevice } from "../../device/open.ts";
 import { MAX_LOOP_TRIPS } from "../../gen/session.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -148,17 +148,39 @@ export class InferenceService {
     const value: RunAnswer = { values, spare };
     const { device } = model.info;
     if (device !== this.told) this.told = value.device = device;
+    // what fails there is reported by the next run
+    if (model.library.compiled.size) this.inTurn(() => this.improve(warn)).catch(() => undefined);
     return { value, transfer: [...transfer, ...spare] };
   }
 
   /**
+   * Moves to a GPU, where `auto` was asked for and it runs faster what was compiled here. Plans are
+   * those that were stored; not while outputs stay in the engine.
+   */
+  private async improve(warn: Warn): Promise<void> {
+    const { model } = this;
+    if (!model || this.broken) return;
+    const { library } = model;
+    const works = [...library.compiled.values()];
+    library.compiled.clear();
+    if (!works.length || !library.compiling?.kept || model.holds) return;
+    const device = await fasterOf(library.device, () => works);
+    model.info.device = device.info;
+    if (device === library.device) return;
+    library.free();
+    library.weights.free();
+    await this.recover(warn, device);
+  }
+
+  /**
    * Opens the model again on the device in the place of a lost GPU.
+   * @param faster the device, where none was lost
    * @returns false if no GPU was lost
    * @throws EngineError if it could not be opened; the next run tries it once more
    */
-  private async recover(warn: Warn): Promise<boolean> {
+  private async recover(warn: Warn, faster?: Device): Promise<boolean> {
     const before = this.opened();
-    let device = this.broken ? undefined : await before.device.replacement?.();
+    let device = this.broken ? undefined : (faster ?? (await before.device.replacement?.()));
     if (!device && !this.broken) return false;
     this.broken = true;
     before.library.compiling?.python.end();

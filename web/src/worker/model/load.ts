@@ -34,6 +34,7 @@ import {
   lasting,
 } from "./packages.ts";
 import { Weights } from "./weights.ts";
+import { worksOf } from "./works.ts";
 
 /** A model whose weights are in device memory. */
 export interface Filled {
@@ -76,10 +77,7 @@ export async function fillModel<T>(
     const { expert_bytes: budget = Infinity } = request;
     const asked = least === undefined ? undefined : least + budget;
     opening = withRoom(await opening, neededBytes(now, asked), where, neededBytes(now, least));
-    if (manifest.decoder && manifest.target === "webgpu") {
-      const sizes = Array.from(manifest.weights.values(), ({ bytes }) => bytes);
-      opening = fasterOf(await opening, sizes, manifest.kernels);
-    }
+    opening = fasterOf(await opening, async () => worksOf(manifest, await found.ahead()));
     check(manifest, where, await opening, least);
     const device = await opening;
     throwIfAborted(signal);

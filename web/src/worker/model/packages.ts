@@ -67,6 +67,8 @@ export interface FoundModel {
   onnx?: (() => Promise<Onnx>) | undefined;
   /** A file of a model that is no package, for a session, with the files beside it. */
   beside?: (file: string) => Beside;
+  /** Plans, before `fill`. */
+  ahead: OpenPackage["ahead"];
   /**
    * Fills the weights; returns the package's other files, and tokenizer and config files. More than
    * once only for the task LATER.
@@ -115,6 +117,7 @@ export async function fromPackage(source: ByteSource, job: Job): Promise<FoundMo
     origin: "package",
     dtype: "",
     compileMs: 0,
+    ahead: opened.ahead,
     fill,
     ...(source.asFile ? { fillSome, stored } : {}),
     beside: (file) => {

@@ -33,6 +33,8 @@ export interface OpenPackage {
   manifest: Manifest;
   /** Contents of all parts except `weights`; filled by `finish`. */
   files: Map<string, Uint8Array<ArrayBuffer>>;
+  /** Reads the parts before the weights, which `finish` need not wait for; returns them by name. */
+  ahead(): Promise<Map<string, Uint8Array>>;
   /**
    * Reads the rest: fills `files`, and writes the requested ranges of parts to their extents. More
    * than once only if the source is a BlobSource, of which only these ranges are read.
@@ -73,9 +75,21 @@ export async function openPackage(source: ByteSource, own = false): Promise<Open
     if (start.bytes.length < end) throw ends_early(where);
     const { manifest: root, data_at: dataAt } = open_manifest(where, text, size, own);
     const manifest = manifestOf(new Checker(where), root);
-    const head = start.bytes;
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
+    const ahead: OpenPackage["ahead"] = async () => {
+      const weights = manifest.files.get("weights")?.offset ?? Infinity;
+      const before = [...manifest.files].filter(([, { offset }]) => offset < weights);
+      const ends = before.map(([, { offset, bytes }]) => dataAt + offset + bytes);
+      await start.read(Math.max(dataAt, ...ends));
+      const parts = new Map<string, Uint8Array>();
+      for (const [name, { offset, bytes }] of before) {
+        const data = start.bytes.subarray(dataAt + offset, dataAt + offset + bytes);
+        if (data.length === bytes) parts.set(name, data); // else `finish` says that it ends early
+      }
+      return parts;
+    };
     const finish: OpenPackage["finish"] = async (wanted, ready) => {
+      const head = start.bytes;
       const whole = () => {
         checkFiles(root, files, where);
         ready?.();
@@ -93,7 +107,7 @@ export async function openPackage(source: ByteSource, own = false): Promise<Open
     };
     const weightsAt = dataAt + (manifest.files.get("weights")?.offset ?? 0);
     const close = async () => void (await stream.return(undefined));
-    return { manifest, files, finish, weightsAt, close };
+    return { manifest, files, ahead, finish, weightsAt, close };
   } catch (e) {
     await stream.return(undefined);
     throw e;

@@ -1,8 +1,7 @@
 // A graph that is run in a session beside the plans of a pipeline, which compiles plans for the
 // shapes of its inputs: an encoder of pictures of any size, or a graph whose shapes depend on data.
 
-import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
-import type { OpenInfo, OpenRequest } from "../../protocol/inference.ts";
+import { BOUNDS, type OpenInfo, type OpenRequest } from "../../protocol/inference.ts";
 import type { TaskTensor } from "../../protocol/tasks.ts";
 import { PackageError } from "../../shared/errors.ts";
 import { InferenceService } from "../inference/service.ts";
@@ -32,10 +31,7 @@ export class Beside {
     const request: OpenRequest = {
       ...found.beside(file),
       ...{ urls, device, flavour, threads, cache, cache_files, fetch_options },
-      max_loop_trips: MAX_LOOP_TRIPS,
-      max_compilations: MAX_COMPILATIONS,
-      max_memory_bytes: MEMORY_SHARE * 2 ** 32,
-      max_run_seconds: undefined,
+      ...BOUNDS,
     };
     const service = new InferenceService();
     return new Beside(service, await service.open(request, job.progress, job.signal));

@@ -2,7 +2,7 @@
 // shapes (onnxruntime_training/artifact_files/calls.py); steps run here without Python.
 
 import type { Device } from "../../device/device.ts";
-import { openDevice, targetOf } from "../../device/open.ts";
+import { fasterOf, openDevice, targetOf } from "../../device/open.ts";
 import type { DeviceOptions } from "../../device/options.ts";
 import { warm } from "../../device/warm.ts";
 import type { ManifestSlot, Weight } from "../../gen/schema.ts";
@@ -68,7 +68,7 @@ export class ArtifactSession {
     const python = startPython(urls, signal);
     try {
       // Python need not wait for a processor
-      const target = options.device?.startsWith("webgpu") ? targetOf(await opening) : "cpu";
+      const target = options.device === "wasm" ? "cpu" : targetOf(await opening);
       const request = { of: "artifacts", call: "open", target };
       const compiling = python.compile(files, request, () => undefined);
       void opening.then(warm, () => undefined);
@@ -137,6 +137,7 @@ export class ArtifactSession {
       () => undefined,
     );
     const described = JSON.parse(manifest) as Described;
+    if (!first) await this.choose(described, files);
     const part = { weights: described.weights, data: files.get("weights")! };
     this.parts.push(part);
     this.place(part);
@@ -157,6 +158,24 @@ export class ArtifactSession {
       await this.start(session);
     }
     return session;
+  }
+
+  /** Takes a GPU, where `auto` was asked for and it runs the plans of a step faster. */
+  private async choose(
+    described: Described,
+    files: ReadonlyMap<string, Uint8Array>,
+  ): Promise<void> {
+    const { plans } = programOf("train", described, this.rate);
+    const works = (["accumulate", "update"] as const).flatMap((name) => {
+      const { file, slots } = plans.get(name) ?? {};
+      const plan = file && files.get(file);
+      return plan ? [{ plan, kinds: slots!.map(({ kind }) => kind), times: 1 }] : [];
+    });
+    const device = await fasterOf(this.device, () => works);
+    if (device === this.device) return;
+    this.device = device;
+    this.info.device = device.info;
+    this.weights = new Weights(device, { weights: new Map() });
   }
 
   /** Makes the states of the first session. */

@@ -369,5 +369,5 @@ function fromCache(
     }
     return { files: opened.files, texts: new Map([...textsOf(opened), ...texts]) };
   };
-  return { manifest, where, origin: "cache", dtype, compileMs: 0, fill };
+  return { manifest, where, origin: "cache", dtype, compileMs: 0, ahead: opened.ahead, fill };
 }
