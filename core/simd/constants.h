@@ -1,4 +1,4 @@
-/* Constants of the polynomials of exp.h and vector_math.h.
+/* Constants of the polynomials of exp.h and vector_math.h, and masks of half.h.
  *
  * V8 makes a vector constant of WebAssembly anew wherever it is used, in loops as well, in four
  * instructions. There they are read from a table that the compiler knows nothing of, so that loops
@@ -36,6 +36,10 @@
   _(HALF_LEAST, 0x1p-14f)          \
   _(HALF_STEP, 0x1p13f)            \
   _(HALF_BIAS, 0x1.f8p-133f)       \
+  _(HALF_POWER, 0x1p112f)          \
+  _(HALF_SPECIAL, 0x1.001fp-96f)   \
+  _(HALF_INFINITY, 0x1.00ep97f)    \
+  _(HALF_OTHERS, -0x1.ff1ffep-96f) \
   _(ERF_MAX, 16.0f)                \
   _(ERF_7, -4.0707869639e-5f)      \
   _(ERF_6, 3.8100022357e-4f)       \

@@ -26,10 +26,12 @@ EW_INLINE vf vf_load_half(const half *p) {
 EW_INLINE void vf_load_halves(const half *p, vf *a, vf *b) {
 #if VF == 4
   i16x8 h = *(const i16x8_m *)p, low = h << 13, high = h >> 3;
-  i16x8 special = ((high & 0x0f80) == 0x0f80) & 0x7000;
-  high = (high & (int16_t)0x8fff) | special;
-  *a = (vf)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11) * 0x1p112f;
-  *b = (vf)__builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15) * 0x1p112f;
+  const i16x8 all = (i16x8)vf_constant(EW_HALF_SPECIAL),                      /* 0x0f80 */
+      special = ((high & all) == all) & (i16x8)vf_constant(EW_HALF_INFINITY); /* 0x7000 */
+  high = (high & (i16x8)vf_constant(EW_HALF_OTHERS)) | special;               /* 0x8fff */
+  const vf power = vf_constant(EW_HALF_POWER);
+  *a = (vf)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11) * power;
+  *b = (vf)__builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15) * power;
 #else
   *a = vf_load_half(p), *b = vf_load_half(p + VF);
 #endif

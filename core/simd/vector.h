@@ -144,19 +144,19 @@ EW_INLINE float f32x4_sum(f32x4 v) {
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
   return v[0] + v[1];
 }
-EW_INLINE float vf_sum(vf v) {
+/* The sums of elements that are four apart. */
+EW_INLINE f32x4 vf_fold(vf v) {
 #if VF == 16
-  return f32x4_sum(
-      (__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7)) +
-      (__builtin_shufflevector(v, v, 8, 9, 10, 11) +
-       __builtin_shufflevector(v, v, 12, 13, 14, 15)));
+  return (__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7)) +
+         (__builtin_shufflevector(v, v, 8, 9, 10, 11) +
+          __builtin_shufflevector(v, v, 12, 13, 14, 15));
 #elif VF == 8
-  return f32x4_sum(__builtin_shufflevector(v, v, 0, 1, 2, 3) +
-                   __builtin_shufflevector(v, v, 4, 5, 6, 7));
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
 #else
-  return f32x4_sum(v);
+  return v;
 #endif
 }
+EW_INLINE float vf_sum(vf v) { return f32x4_sum(vf_fold(v)); }
 /* Shuffles of the concatenation of a and b: EVENS and ODDS select every second element from 0 or 1
  * on; AFTER is elements 1..VF, BEFORE is elements VF-1..2 VF-2. */
 #if VF == 16
@@ -180,9 +180,19 @@ EW_INLINE vf vf_odds(vf a, vf b) { return __builtin_shufflevector(a, b, EW_ODDS)
 EW_INLINE vf vf_after(vf a, vf b) { return __builtin_shufflevector(a, b, EW_AFTER); }
 EW_INLINE vf vf_before(vf a, vf b) { return __builtin_shufflevector(a, b, EW_BEFORE); }
 EW_INLINE float vf_highest(vf v) {
-  float x = v[0];
-  for (int i = 1; i < VF; i++) x = x < v[i] ? v[i] : x;
-  return x;
+#if VF == 16
+  f32x4 x = f32x4_max(f32x4_max(__builtin_shufflevector(v, v, 0, 1, 2, 3),
+                                __builtin_shufflevector(v, v, 4, 5, 6, 7)),
+                      f32x4_max(__builtin_shufflevector(v, v, 8, 9, 10, 11),
+                                __builtin_shufflevector(v, v, 12, 13, 14, 15)));
+#elif VF == 8
+  f32x4 x = f32x4_max(__builtin_shufflevector(v, v, 0, 1, 2, 3),
+                      __builtin_shufflevector(v, v, 4, 5, 6, 7));
+#else
+  f32x4 x = v;
+#endif
+  x = f32x4_max(x, __builtin_shufflevector(x, x, 2, 3, 0, 1));
+  return x[0] < x[1] ? x[1] : x[0];
 }
 
 /* Transposes a 4 x 4 block in place by interleaving pairs of rows, then pairs of halves. */

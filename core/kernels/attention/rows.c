@@ -315,7 +315,7 @@ EW_INLINE void sums(int n, const row_weights *w, const uint8_t *code, int64_t st
 }
 
 void ew_row_sums(float (*s)[ROW_KEYS], int32_t n, const uint8_t *v, int64_t stride, int32_t keys,
-                 int32_t cols, const float *keep, real *const *y, bool eight) {
+                 int32_t cols, real *const *y, bool eight) {
   for (int32_t c0 = 0; c0 < cols; c0 += GROUP, v += bytes_of(eight)) {
     const int32_t end = cols - c0 < GROUP ? cols : c0 + GROUP;
     row_heads heads;
@@ -327,8 +327,7 @@ void ew_row_sums(float (*s)[ROW_KEYS], int32_t n, const uint8_t *v, int64_t stri
       next = r + (eight ? EW_NEXT(sums, n - r, true, w, v + 2, stride, keys, out)
                         : EW_NEXT(sums, n - r, false, w, v + 2, stride, keys, out));
       for (int i = 0; r + i < next; i++)
-        EW_PLAIN_FOR (int32_t c = c0; c < end; c++)
-          y[r + i][c] = y[r + i][c] * keep[r + i] + (out[i][c - c0] + w[i].rest);
+        EW_PLAIN_FOR (int32_t c = c0; c < end; c++) y[r + i][c] += out[i][c - c0] + w[i].rest;
     }
   }
 }

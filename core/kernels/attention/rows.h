@@ -64,8 +64,8 @@ void ew_row_queries(const real *const *q, int32_t n, int32_t dim, bool eight, ew
 void ew_row_scores(const ew_row_query *q, int32_t n, int32_t blocks, const uint8_t *k,
                    int64_t stride, int32_t keys, float (*s)[ROW_KEYS], bool eight);
 
-/* y[i] = keep[i] * y[i] + the sum of weights s[i][j] times values j, for columns c < cols; the
- * weights that follow up to a whole vector are 0. */
+/* y[i] += the sum of weights s[i][j] times values j, for columns c < cols; the weights that follow
+ * up to a whole vector are 0. */
 void ew_row_sums(float (*s)[ROW_KEYS], int32_t n, const uint8_t *v, int64_t stride, int32_t keys,
-                 int32_t cols, const float *keep, real *const *y, bool eight);
+                 int32_t cols, real *const *y, bool eight);
 #endif
