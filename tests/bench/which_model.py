@@ -240,7 +240,5 @@ NOTES = [
         " server; add the time of the download. Resemblyzer, Piper and Kokoro are .onnx files that"
         " the page compiles first, run by a session."
     ),
-    (
-        "Memory: the peak of the page's process. Figures are medians of rounds, two or three."
-    ),
+    ("Memory: the peak of the page's process. Figures are medians of rounds, two or three."),
 ]
