@@ -68,7 +68,7 @@ EW_INLINE vi vi_of_halves(vf x) {
   const vi sign = (vi)vf_constant(EW_SIGN), exponent = (vi)vf_constant(EW_HALF_EXPONENT),
            bias = (vi)vf_constant(EW_HALF_BIAS); /* (127 - 15 + 14) << 10 */
   const vf a = vf_min((vf)((vi)x & ~sign), vf_constant(EW_HALF_OVER)),
-           power = vf_max((vf)((vi)a & exponent), vf_constant(EW_HALF_LEAST)) *
+           power = vf_max((vf)((vi)a & exponent), vf_constant(EW_HALF_MIN)) *
                    vf_constant(EW_HALF_STEP);
   return ((vi)(a + power) - (vi)power) + ((vi)power >> 13) - bias;
 }

@@ -51,7 +51,7 @@ export interface Said {
 
 const SYSTEM =
   "You are a friendly voice assistant. Answer in one or two short sentences, without lists.";
-const MOST_TURNS = 8; // that are read again
+const MAX_TURNS = 8; // that are read again
 const FIRST_WORDS = 24; // characters that are spoken before their sentence has ended
 const ANSWER: GenerateOptions = {
   max_new_tokens: 90,
@@ -228,7 +228,7 @@ export class Conversation {
     const { write } = this.parts();
     const options = { ...ANSWER, streamer, signal };
     if (!write.info.hasChatTemplate) return write(words, options);
-    const asked = [{ role: "system", content: SYSTEM }, ...this.messages.slice(-MOST_TURNS)];
+    const asked = [{ role: "system", content: SYSTEM }, ...this.messages.slice(-MAX_TURNS)];
     return write(asked, options);
   }
 
