@@ -4,6 +4,7 @@
  * Large products pack b into blocks, products of few rows read it in place; with enough matrices in
  * a batch, each task computes whole ones. First the blocked product, which other kernels use, too
  * (gemm.h); then few rows; then the packing of b for each layout and type, and the batches. */
+/* long: packing, tiles and batches of one product share their sizes and inline functions */
 #include "kernels/product/gemm.h"
 #include <string.h>
 
