@@ -50,7 +50,8 @@ EW_INLINE vf vf_exp_soft(vf x) {
   p = vf_fma(p, r, vf_constant(EW_SOFT_2));
   p = vf_fma(p, r, vf_constant(EW_SOFT_1));
   p = vf_fma(p, r, vf_constant(EW_SOFT_0));
-  return (vf)((vi)((vu)p + ((vu)bits << 23)) & ~(x < vf_constant(EW_SOFT_MIN)));
+  const vf result = (vf)((vi)((vu)p + ((vu)bits << 23)) & ~(x < vf_constant(EW_SOFT_MIN)));
+  return vf_select(x == x, result, x);
 }
 /* e^x - 1 without cancellation near 0 */
 EW_INLINE vf vf_expm1_of(vf x, bool low) {
