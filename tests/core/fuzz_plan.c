@@ -18,8 +18,9 @@ static bool follow_register(const draft *d, int k, const int32_t *params, ew_rea
   patch->add = params[patch->field] - r->min * patch->scale;
   bool empty = true;
   memcpy(other, params, sizeof other);
-  other[patch->field] = (int32_t)(r->max * patch->scale + patch->add);
-  if (f->is_float || work_of(k, other) >= MAX_WORK / 4 ||
+  const int64_t highest = r->max * patch->scale + patch->add;
+  other[patch->field] = (int32_t)highest;
+  if (f->is_float || highest != (int32_t)highest || work_of(k, other) >= MAX_WORK / 4 ||
       ew_code.of[k].check(other, end, &empty) != EW_CHECKED || empty)
     return false;
   for (int i = 0; i < ew_kernels[k].n_operands; i++) {
