@@ -192,7 +192,7 @@ EW_INLINE void weights_of(const real *s, const row_heads *heads, int32_t keys, r
     for (int32_t j = j0; j < end; j += 2 * VF) {
       const vi a = rounded(x[(j - j0) / VF] * inverse),
                b = j + VF < end ? rounded(x[(j - j0) / VF + 1] * inverse) : vi_splat(0);
-      rest -= __builtin_convertvector(a + b, vf) * (middle * less);
+      rest -= __builtin_convertvector((vi)((vu)a + (vu)b), vf) * (middle * less);
       if (in_bytes(eight))
         vi_store_bytes(to->whole + j, a, b);
       else {
