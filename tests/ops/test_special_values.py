@@ -1,4 +1,4 @@
-"""Infinities, and NaN of every payload, beside numpy: raw bits reach kernels from files and pages."""
+"""Infinities, and NaN of every payload, beside numpy: raw bits reach kernels from files."""
 
 import edgewise
 import numpy as np
