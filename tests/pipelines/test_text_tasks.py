@@ -32,7 +32,9 @@ def same(ours, theirs):
     elif isinstance(theirs, str) or theirs is None:
         assert ours == theirs
     else:
-        assert ours == pytest.approx(float(theirs), rel=5e-5, abs=1e-5)
+        # of these models of random weights, PyTorch's own logits are up to 7e-6 of the largest away
+        # from those in float64
+        assert ours == pytest.approx(float(theirs), rel=5e-5, abs=3e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
