@@ -171,8 +171,9 @@ export class Conversation {
       if (!answered) show(); // more words come, or somebody is not interested
       return !own.signal.aborted;
     } catch (e) {
-      if (own.signal.aborted || e instanceof Aborted) return false;
+      const stopped = own.signal.aborted || e instanceof Aborted;
       own.abort(); // a voice that fails ends the writing, too
+      if (stopped) return false;
       this.player.stop();
       throw e;
     } finally {

@@ -366,15 +366,13 @@ async function hold(down: boolean): Promise<void> {
 
 // The page's elements
 
-for (const [name, down] of [
-  ["pointerdown", true],
-  ["pointerup", false],
-  ["pointerleave", false],
-  ["pointercancel", false],
-] as const)
-  $("hold").addEventListener(name, ({ button }) => {
-    if (!down || button === 0) void hold(down).catch(showError);
-  });
+$("hold").addEventListener("pointerdown", ({ button, pointerId }) => {
+  if (button !== 0) return;
+  $("hold").setPointerCapture(pointerId); // it may move, since lines come and go
+  void hold(true).catch(showError);
+});
+for (const name of ["pointerup", "pointercancel", "lostpointercapture"])
+  $("hold").addEventListener(name, () => held?.stop());
 for (const [name, down] of [
   ["keydown", true],
   ["keyup", false],
