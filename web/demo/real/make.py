@@ -394,7 +394,7 @@ MISAKI = (
 def lexicon(source: Path, out: Path) -> None:
     """misaki's first dictionary of American English: lines of a word, a tab and its phonemes,
     without words that are made of others by their endings. Its second one, us_silver, is not used:
-    espeak-ng (GPL) has made it.
+    it may be output of espeak-ng (GPL).
     """
     sys.path.insert(0, str(ROOT / "python"))
     from edgewise.logic.speech.english import English
@@ -487,7 +487,7 @@ MODELS = [
     Model(
         "english",
         "lexicon",
-        "misaki's lexicon of American English, without what espeak-ng has made",
+        "misaki's lexicon of American English (us_gold)",
         "Apache-2.0",
         "",
         ["misaki==0.9.4 90e2eeb169786c014c429e5058d2ea6bcd02d651f2a24450ba6c9ffc0f8da15a"],
