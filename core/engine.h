@@ -124,8 +124,9 @@ int32_t ew_plan_bind(ew_plan *, uint32_t slot, void *data, size_t bytes);
 /* Binds a slot that consists of `count` equal pages, the weights of an expert each, to memory that
  * each page has of its own, so that pages can be away. The caller changes `data` between runs and
  * while a run waits for a page (EW_AWAY). The array and the memory must be valid until the slot is
- * bound again, and no step may write them. EW_E_ARGUMENT unless products of experts alone read the slot (expert_gemm, expert_nbits), from
- * its beginning on, as weights, scales, zero points or bias. */
+ * bound again, and no step may write them. EW_E_ARGUMENT unless products of experts alone read the
+ * slot (expert_gemm, expert_nbits), from its beginning on, as weights, scales, zero points or
+ * bias. */
 typedef struct {
   void *data;    /* NULL while it is away */
   uint64_t used; /* when a step last used it: higher for later uses; the engine sets it */
@@ -181,7 +182,8 @@ int32_t ew_plan_resolve(ew_plan *, uint32_t first, uint32_t count, void *out, si
 
 /* Returned by a run that needs a page that is away: ew_last_error has the slot as `operand` and the
  * number of the page as `detail`. The host brings the page, and may take away others, and calls
- * ew_plan_go_on, which returns as the run would have, and writes its times. Or it gives up: the next run begins anew. */
+ * ew_plan_go_on, which returns as the run would have, and writes its times. Or it gives up: the
+ * next run begins anew. */
 enum { EW_AWAY = -2 };
 /* EW_E_ARGUMENT if no run of the plan waits, or another one has run since. */
 int32_t ew_plan_go_on(ew_plan *);

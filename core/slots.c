@@ -53,7 +53,8 @@ int32_t ew_plan_pages(ew_plan *p, uint32_t slot, ew_page_entry *pages, uint32_t 
 
 int32_t ew_page(ew_context *c, int32_t operand, void *base, int32_t number, int64_t stride,
                 int64_t bytes, void **out) {
-  const uint32_t buffer = ((const ew_step *)c->step)->operands[operand].buffer;
+  const ew_step *step = c->step; /* NULL: a kernel that runs without a plan, as in tests */
+  const uint32_t buffer = step ? step->operands[operand].buffer : EW_NONE;
   const uint32_t slot = buffer - EW_SLOT0;
   const ew_slot *s = buffer >= EW_SLOT0 && buffer != EW_NONE ? &c->plan->slots[slot] : NULL;
   if (!s || !s->pages) {

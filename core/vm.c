@@ -129,7 +129,9 @@ static int32_t run_step(ew_plan *p, uint32_t *at, int32_t page) {
     uint8_t *base = o->buffer == EW_ARENA   ? p->engine->arena
                     : o->buffer == EW_CONST ? (uint8_t *)p->constants
                                             : p->slots[o->buffer - EW_SLOT0].data;
-    operand[i] = base + (o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0));
+    /* no base: the slot has pages, which the kernel asks for */
+    operand[i] =
+        base ? base + (o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0)) : NULL;
   }
   ew_context c = {.engine = p->engine, .plan = p, .step = s, .page = page};
   if (s->jumps && s->params[0] >= 0) c.counter = p->registers[s->params[0]];

@@ -33,7 +33,7 @@
   _(SIGN, -0.0f)                   \
   _(HALF_OVER, 0x1p16f)            \
   _(HALF_EXPONENT, INFINITY)       \
-  _(HALF_MIN, 0x1p-14f)          \
+  _(HALF_MIN, 0x1p-14f)            \
   _(HALF_STEP, 0x1p13f)            \
   _(HALF_BIAS, 0x1.f8p-133f)       \
   _(HALF_POWER, 0x1p112f)          \

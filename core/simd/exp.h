@@ -33,8 +33,9 @@ EW_INLINE vf vf_exp_of(vf x, bool low) {
 EW_INLINE vf vf_exp(vf x) { return vf_exp_of(x, false); }
 EW_INLINE vf vf_exp_low(vf x) { return vf_exp_of(x, true); }
 /* e^x for x <= 88 in fewer instructions, with an error of two units in the last place, three below
- * -40: fused multiply-adds subtract n ln 2 in one step. (Relaxed SIMD on a machine without them: |x| / 2
- * units, as much as the rounding of a difference x.) Below -87 the result is 0; NaN is preserved. */
+ * -40: fused multiply-adds subtract n ln 2 in one step. (Relaxed SIMD on a machine without them:
+ * |x| / 2 units, as much as the rounding of a difference x.) Below -87 the result is 0; NaN is
+ * preserved. */
 EW_INLINE vf vf_exp_soft(vf x) {
   const vf round = vf_constant(EW_SOFT_ROUND), bits = vf_fma(x, vf_constant(EW_EXP_LOG2_E), round);
 #if defined(__wasm_relaxed_simd__) || VF > 4
@@ -49,7 +50,8 @@ EW_INLINE vf vf_exp_soft(vf x) {
   p = vf_fma(p, r, vf_constant(EW_SOFT_2));
   p = vf_fma(p, r, vf_constant(EW_SOFT_1));
   p = vf_fma(p, r, vf_constant(EW_SOFT_0));
-  return (vf)((vi)((vu)p + ((vu)bits << 23)) & ~(x < vf_constant(EW_SOFT_MIN)));
+  const vf result = (vf)((vi)((vu)p + ((vu)bits << 23)) & ~(x < vf_constant(EW_SOFT_MIN)));
+  return vf_select(x == x, result, x);
 }
 /* e^x - 1 without cancellation near 0 */
 EW_INLINE vf vf_expm1_of(vf x, bool low) {

@@ -68,8 +68,8 @@ EW_INLINE vi vi_of_halves(vf x) {
   const vi sign = (vi)vf_constant(EW_SIGN), exponent = (vi)vf_constant(EW_HALF_EXPONENT),
            bias = (vi)vf_constant(EW_HALF_BIAS); /* (127 - 15 + 14) << 10 */
   const vf a = vf_min((vf)((vi)x & ~sign), vf_constant(EW_HALF_OVER)),
-           power = vf_max((vf)((vi)a & exponent), vf_constant(EW_HALF_MIN)) *
-                   vf_constant(EW_HALF_STEP);
+           power =
+               vf_max((vf)((vi)a & exponent), vf_constant(EW_HALF_MIN)) * vf_constant(EW_HALF_STEP);
   return ((vi)(a + power) - (vi)power) + ((vi)power >> 13) - bias;
 }
 EW_INLINE void vf_store_halves(half *p, vf a, vf b) {

@@ -119,6 +119,7 @@ def mixture(g, h, name, width, inner, experts, chosen, floats):
     )
 
 
+# long: one graph, node by node
 def make(
     folder: Path,
     layers,

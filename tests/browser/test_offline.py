@@ -208,7 +208,10 @@ def test_models_do_not_pass_through(context: BrowserContext, site: Site) -> None
 
 def test_the_engine_for_large_models(context: BrowserContext, site: Site) -> None:
     """It is kept where the storage has so much that a model may need it."""
-    page = open_demo(context, site)
+    page = context.new_page()
+    page.goto(f"{site.url}/blank.html")
+    page.evaluate(WRITE)
+    page.evaluate("import('/offline.js').then((m) => m.registerServiceWorker('/sw.js'))")
     for usage, wide in ((10**9, False), (4 * 10**9, True)):
         kept = page.evaluate(
             """async (usage) => {

@@ -4,8 +4,8 @@
 #include "common/fuzz.h"
 #include <math.h>
 
-/* Makes a field of the parameters depend on a register; `reach` is extended to what is accessed at
- * both ends of its range. Returns false, with `reach` unchanged, if the kernel does not allow it.
+/* Makes a field of the parameters depend on a register; `reach` is extended to what is accessed in
+ * its range. Returns false, with `reach` unchanged, if the kernel does not allow it.
  */
 static bool follow_register(const draft *d, int k, const int32_t *params, ew_reach *reach,
                             ew_patch *patch) {
@@ -16,17 +16,24 @@ static bool follow_register(const draft *d, int k, const int32_t *params, ew_rea
                       one_in(3) ? 0 : 1, 0};
   const ew_register_entry *r = &d->registers[patch->reg];
   patch->add = params[patch->field] - r->min * patch->scale;
-  bool empty = true;
+  if (f->is_float || r->max - r->min > 63) return false;
   memcpy(other, params, sizeof other);
-  other[patch->field] = (int32_t)(r->max * patch->scale + patch->add);
-  if (f->is_float || work_of(k, other) >= MAX_WORK / 4 ||
-      ew_code.of[k].check(other, end, &empty) != EW_CHECKED || empty)
-    return false;
-  for (int i = 0; i < ew_kernels[k].n_operands; i++) {
-    int64_t s = end[i].size, lo = end[i].lo * s, hi = end[i].hi * s,
-            lo0 = reach[i].lo * reach[i].size, hi0 = reach[i].hi * reach[i].size;
-    reach[i] = (ew_reach){1, lo < lo0 ? lo : lo0, hi > hi0 ? hi : hi0};
+  ew_reach all[EW_MAX_OPERANDS];
+  memcpy(all, reach, sizeof all);
+  for (int64_t v = r->min; v <= r->max; v++) { /* one that follows from others takes any of these */
+    const int64_t value = v * patch->scale + patch->add;
+    bool empty = true;
+    other[patch->field] = (int32_t)value;
+    if (value != (int32_t)value || work_of(k, other) >= MAX_WORK / 4 ||
+        ew_code.of[k].check(other, end, &empty) != EW_CHECKED || empty)
+      return false;
+    for (int i = 0; i < ew_kernels[k].n_operands; i++) {
+      const int64_t size = all[i].size, lo = end[i].lo * end[i].size, hi = end[i].hi * end[i].size,
+                    lo0 = all[i].lo * size, hi0 = all[i].hi * size;
+      all[i] = (ew_reach){1, lo < lo0 ? lo : lo0, hi > hi0 ? hi : hi0};
+    }
   }
+  memcpy(reach, all, sizeof all);
   return true;
 }
 

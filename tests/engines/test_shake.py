@@ -181,8 +181,9 @@ def test_build_for_the_demo(flavour, tmp_path, capsys):
     assert cli.main(["build", str(DEMO), "--engine", str(out), "--flavour", flavour]) == 0
     said = capsys.readouterr().out
     assert "kernels: attention, " in said and "kB as deflate" in said
-    # 13 kB of them in relaxed read caches of 8 and 4 bits, which the kernel of attention contains
-    assert out.stat().st_size <= {"simd128": 144_000, "relaxed-threads": 157_000}[flavour]
+    # 13 kB of them in relaxed read caches of 8 and 4 bits, which the kernel of attention contains,
+    # and 9 kB share keys and values among queries of a head
+    assert out.stat().st_size <= {"simd128": 154_000, "relaxed-threads": 160_000}[flavour]
     ids = [5, 60, 700, 8, 9] * 5
     wanted = DecoderModel(DEMO)
     engine = NodeEngine(flavour, path=out)

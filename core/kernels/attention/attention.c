@@ -329,8 +329,7 @@ EW_INLINE void score_rows(int rows, int32_t keys, int32_t dim, const real *q, co
   }
 }
 
-/* y[r] += the sum of weights s[r][j] times values j, for `vectors` of columns, each as `turns` sums.
- */
+/* y[r] += the sum of weights s[r][j] times values j, for `vectors` of columns of `turns` sums. */
 EW_INLINE void add_columns(int rows, int vectors, int turns, int32_t keys, const real *s,
                            const real *v, int64_t stride, real *const *y, int32_t c0) {
   vf t[SHARE][8][2];

@@ -34,7 +34,7 @@ EW_INLINE void store_some(real *p, vf v, int32_t n) {
     memcpy(p, &v, (size_t)n * sizeof(real));
 }
 
-/* out = the sum of x[i] decay[i * step] times row i of the state. n: elements of the last vector. */
+/* out = the sum of x[i] decay[i * step] times row i of the state. n: those of the last vector. */
 EW_INLINE void sum_vectors(int vectors, int32_t n, const real *s, int64_t row, int32_t dim,
                            const real *x, const real *decay, int32_t step, vf *out) {
   vf sum[TURNS][WIDE];

@@ -34,7 +34,7 @@ EW_INLINE vi plane_of(vi word, int plane, bool eight) {
 EW_INLINE int64_t bytes_of(bool eight) { return eight ? ROW8 : ROW4; }
 
 /* Rounds to an integer of at most 22 bits; any bits for other numbers. */
-EW_INLINE vi rounded(vf x) { return (vi)(x + 0x1.8p23f) - 0x4b400000; }
+EW_INLINE vi rounded(vf x) { return (vi)((vu)(x + 0x1.8p23f) - 0x4b400000u); }
 
 /* The column of a block that part `i` of a plane of a word has. */
 EW_INLINE int column_of(int word, int plane, int i, bool eight) {
@@ -192,7 +192,7 @@ EW_INLINE void weights_of(const real *s, const row_heads *heads, int32_t keys, r
     for (int32_t j = j0; j < end; j += 2 * VF) {
       const vi a = rounded(x[(j - j0) / VF] * inverse),
                b = j + VF < end ? rounded(x[(j - j0) / VF + 1] * inverse) : vi_splat(0);
-      rest -= __builtin_convertvector(a + b, vf) * (middle * less);
+      rest -= __builtin_convertvector((vi)((vu)a + (vu)b), vf) * (middle * less);
       if (in_bytes(eight))
         vi_store_bytes(to->whole + j, a, b);
       else {

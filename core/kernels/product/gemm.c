@@ -4,6 +4,7 @@
  * Large products pack b into blocks, products of few rows read it in place; with enough matrices in
  * a batch, each task computes whole ones. First the blocked product, which other kernels use, too
  * (gemm.h); then few rows; then the packing of b for each layout and type, and the batches. */
+/* long: packing, tiles and batches of one product share their sizes and inline functions */
 #include "kernels/product/gemm.h"
 #include <string.h>
 
@@ -330,7 +331,7 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
   for (int32_t j = from; j < to; j += NR) {
     const real *b = s->packed_b + (int64_t)j * s->kc;
     int32_t cols = at_most(to - j, NR);
-    if ((cols == 1 || (VF == 16 && cols == VF + 1)) && mc >= MR && s->kc <= COLUMN) {
+    if ((cols == 1 || (VF == 16 && cols == VF + 1)) && g->m >= MR && s->kc <= COLUMN) {
       cols--;
       one_column(s, a, a_row, b + cols, i0, mc, s->j0 + j + cols);
       if (!cols) continue;

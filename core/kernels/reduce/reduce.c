@@ -40,7 +40,7 @@ EW_INLINE vf fold(mode m, vf a, vf v, vf shift) {
   case MAX: return vf_select(v == v, vf_max(a, v), v);
   case MIN: return vf_select(v == v, vf_min(a, v), v);
   case PROD: return a * v;
-  case EXP: return a + vf_exp_soft(v - shift);
+  case EXP: return a + vf_exp(v - shift); /* infinities, too */
   default: return a + v;
   }
 }
@@ -203,7 +203,8 @@ static void reduce_unit(const reduce *w, int64_t o, int32_t first) {
   } else
     fold_columns(first_pass, acc, x, p->x_n, p->x_inner, p->n, width, NULL);
   if (log_sum_exp) {
-    for (int32_t i = 0; i < STRIP; i++) shift[i] = shift_of(acc[i]), acc[i] = 0;
+    for (int32_t i = 0; i < width + VF - 1 && i < STRIP; i++)
+      shift[i] = shift_of(acc[i]), acc[i] = 0;
     fold_columns(EXP, acc, x, p->x_n, p->x_inner, p->n, width, shift);
     EW_PLAIN_FOR (int32_t i = 0; i < width; i++) y[i] = logf(acc[i]) + shift[i];
     return;

@@ -87,10 +87,12 @@ class Case:
             Graph(name=self.name, opsets={"": 23, "com.microsoft": 1}, ir_version=10, ours=True),
             None,
         )
-        for key, x in self.operands.items():
+        for i, (key, x) in enumerate(self.operands.items()):
             if x.weight:
+                # each another content: equal ones would be one weight
+                data = bytes([i]).ljust(x.nbytes, b"\0")
                 g.constants[names[key]] = Tensor(
-                    names[key], x.dtype, tuple(x.shape), None, 0, x.nbytes
+                    names[key], x.dtype, tuple(x.shape), None, 0, x.nbytes, data
                 )
             else:
                 g.inputs.append(Info(names[key], F32 if isinstance(x, Cache) else x.dtype, x.shape))

@@ -91,7 +91,7 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
 
 /* Evaluates a function on 1024 values, which stay in the L1 cache, with the formula of the kernels.
  * READ is a pass over values that are near: what a norm needs before it can write its first result.
- * BYTES divides, rounds, saturates and packs; FLOATS unpacks; RANDOM makes a number of Philox-4x32-7. */
+ * BYTES divides, rounds, saturates and packs; FLOATS unpacks; RANDOM: Philox-4x32-7. */
 enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, SOFT, SIGMOID, READ, HALVES, BYTES, FLOATS, RANDOM };
 enum { N = 1024 };
 enum { SIDE = 4, ROUNDS = 7 };

@@ -183,7 +183,7 @@ void guess_large(int k, int32_t *params) {
 
 /* ---- data ---- */
 
-/* Near 2^31, 2^32 or 2^33, or the same in elements of 2 to 8 bytes: where numbers of 32 bits end. */
+/* Near 2^31, 2^32 or 2^33, or that in elements of 2 to 8 bytes: where numbers of 32 bits end. */
 static int64_t border(void) {
   const int64_t at = INT64_C(1) << (31 + below(3));
   const int64_t value = at / (1 << below(4)) + (int64_t)below(129) - 64;

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import UnsupportedOp
 from ...logic.manifest.limits import WRITABLE_KINDS, Kind
 from ...logic.manifest.schema import ManifestSlot
-from ..declare.dtypes import NAME
+from ..declare.dtypes import NAME, bytes_for
 from ..declare.kernel import KERNELS, Kernel
 from ..declare.registers import Registers
 from ..declare.symbolic import FIRST_COUNTER, Sym
@@ -169,8 +169,14 @@ def _experts(builder: Builder) -> dict[str, int]:
         for operand, v in zip(step.kernel.operands, step.operands):
             if v is not None and 0 <= v.buffer.index < len(builder.slots):
                 slot = builder.slots[v.buffer.index]
-                whole = operand.pages and v.byte_offset() == v.buffer.offset == 0
-                found.setdefault(slot.name, set()).add(step.params["experts"] if whole else 0)
+                experts = step.params["experts"] if operand.pages else 0
+                # all of the slot, one expert after the other
+                whole = (
+                    v.byte_offset() == v.buffer.offset == 0
+                    and experts > 1
+                    and bytes_for(v.dtype, v.strides[0] * experts) == slot.nbytes
+                )
+                found.setdefault(slot.name, set()).add(experts if whole else 0)
     return {
         slot.name: count
         for slot in builder.slots

@@ -325,16 +325,15 @@ class LoadedPlan:
             code: int | None = _CODE["STOPPED"]
             try:
                 code = self._begin(name)
-                if code == PAUSED:
-                    name, args = "ew_plan_run_some", (0xFFFFFFFF,)
-                if code in (PAUSED, None):
+                while code in (PAUSED, AWAY, None):
+                    if code == PAUSED:
+                        name, args = "ew_plan_run_some", (0xFFFFFFFF,)
+                    elif code == AWAY:
+                        failure = engine.failure()
+                        self.pages[failure.operand].bring(failure.detail)
+                        name, args = "ew_plan_go_on", ()
                     function = engine.function(name)
                     code = call(engine, function, (self.handle, *args), self.patience)
-                while code == AWAY:
-                    failure = engine.failure()
-                    self.pages[failure.operand].bring(failure.detail)
-                    function = engine.function("ew_plan_go_on")
-                    code = call(engine, function, (self.handle,), self.patience)
             except BaseException:
                 code = engine.interrupted
                 raise

@@ -306,7 +306,7 @@ export class Engine implements Device {
     this.paged.get(plan)!.set(slot, pages);
   }
 
-  /** Brings the pages that a run waits for. Returns the code that the run ends with. */
+  /** Brings the pages that a run waits for. Returns the code that the run ends with, or PAUSED. */
   private withPages(plan: PlanHandle, code: number): number {
     while (code === AWAY) {
       const { operand, detail } = this.lastError();
