@@ -25,9 +25,9 @@ const MAX_TEXT = 20_000; // characters of a file
 const TEXTS = [
   [
     "The north wind",
-    "The North Wind and the Sun were disputing which was the stronger, when a traveler came along " +
-      "wrapped in a warm cloak. They agreed that the one who first made the traveler take his " +
-      "cloak off should be considered stronger than the other.",
+    "The North Wind and the Sun were disputing which was the stronger, when a traveler came " +
+      "along wrapped in a warm cloak. They agreed that the one who first made the traveler take " +
+      "his cloak off should be considered stronger than the other.",
   ],
   [
     "Numbers",
