@@ -103,6 +103,13 @@ def test_alphabets_and_what_is_refused(form):
         english(form, "cat k")
 
 
+@both
+def test_letters_with_accents(form):
+    """They are read without; letters of other alphabets are no letters."""
+    read = english(form, LEXICON + "cafe\tkæfˈeɪ\n").phonemes
+    assert read("café") == read("cafe\u0301") == read("cafe 猫") == "kæfˈeɪ"
+
+
 def test_it_is_public(tmp_path):
     (tmp_path / "lexicon.txt").write_text(LEXICON, encoding="utf-8")
     assert edgewise.english_phonemizer(tmp_path / "lexicon.txt")("cat") == "kˈæt"

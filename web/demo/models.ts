@@ -15,6 +15,16 @@ export async function keepModels(names: readonly string[]): Promise<void> {
     }
 }
 
+/** The text of a file; where it cannot be reached, of its copy. undefined: there is none. */
+export async function textAtHand(address: URL): Promise<string | undefined> {
+  const patience = new AbortController();
+  const timer = setTimeout(() => patience.abort(), PATIENCE_MS); // for its beginning
+  const response = await fetch(address, { signal: patience.signal })
+    .catch(() => globalThis.caches?.match(address, { cacheName: COPIES }))
+    .finally(() => clearTimeout(timer));
+  return response?.ok ? response.text() : undefined;
+}
+
 /** Deletes the copies. */
 export const forgetModels = (): Promise<boolean> => caches.delete(COPIES);
 

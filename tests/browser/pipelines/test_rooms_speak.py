@@ -56,6 +56,16 @@ def test_it_is_stopped(visit, server):
     assert "wind" not in page.inner_text("#spoken") and page.is_hidden("#error")
 
 
+def test_a_text_of_a_file(visit, server):
+    """As much of it as is read; the page says if that is not all."""
+    page = opened(visit, server)
+    for length in (20_001, 20_000):
+        file = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"a" * length}
+        page.set_input_files("#text-file", file)
+        page.wait_for_selector("#cut", state="visible" if length > 20_000 else "hidden")
+        assert len(page.input_value("#words")) == 20_000
+
+
 def test_what_cannot_be_read(visit, server):
     page = opened(visit, server)
     for text, words in (("  ", "There is no text"), ("\u732b \u72ac", "There is nothing to say")):

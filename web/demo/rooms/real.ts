@@ -2,9 +2,11 @@
 // MODELS=real`), else one of the hub. One press loads it.
 
 import type { ModelSource } from "edgewise";
-import { PATIENCE_MS } from "../models.ts";
+import { keepModels, textAtHand } from "../models.ts";
 import { $, megabytes } from "../page.ts";
 import { pressed } from "./room.ts";
+
+const LIST = "models.json";
 
 /** A model of real/models.json, which web/demo/real/make.py writes. */
 interface Made {
@@ -25,11 +27,19 @@ interface OfHub {
 
 /** The models that were made with the page; none in a page without them. */
 export async function madeModels(room: string): Promise<Made[]> {
-  const signal = AbortSignal.timeout(PATIENCE_MS);
-  const response = await fetch("real/models.json", { signal }).catch(() => undefined);
-  if (!response?.ok) return [];
-  const all = (await response.json().catch(() => [])) as Made[];
-  return all.filter((one) => one.room === room);
+  try {
+    const list = await textAtHand(new URL(`real/${LIST}`, location.href));
+    const all = JSON.parse(list ?? "[]") as Made[];
+    return all.filter((one) => one.room === room);
+  } catch {
+    return []; // it is none, or broke off
+  }
+}
+
+/** Keeps the list, and small files of it, for visits without a network. */
+export async function keepMade(files: readonly string[] = []): Promise<void> {
+  // without space for copies they are fetched on each visit
+  await keepModels([LIST, ...files].map((name) => `real/${name}`)).catch(() => undefined);
 }
 
 /** The address of a model that was made with the page. */
@@ -53,5 +63,8 @@ export async function offerReal(
     ? `${made.title}, ${megabytes(made.bytes)} (${made.licence})`
     : `${hub.title}, from the hub (${hub.licence})`;
   $("sample-again").before(button);
-  pressed(button, () => load(made ? addressOf(made) : hub.id));
+  pressed(button, async () => {
+    await load(made ? addressOf(made) : hub.id);
+    if (made) await keepMade();
+  });
 }

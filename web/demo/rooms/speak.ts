@@ -4,7 +4,7 @@
 
 import { Aborted, InputError, pipeline, type TextToSpeechPipeline } from "edgewise";
 import { $, input, number, seconds, swap } from "../page.ts";
-import { phonemizerOf, readLexicon, useLexicon } from "./phonemes.ts";
+import { NO_LEXICON, phonemizerOf, readLexicon, useLexicon } from "./phonemes.ts";
 import { joined, Player } from "./player.ts";
 import { offerReal } from "./real.ts";
 import {
@@ -25,7 +25,9 @@ const MAX_TEXT = 20_000; // characters of a file
 const TEXTS = [
   [
     "The north wind",
-    "The North Wind and the Sun were disputing which was the stronger, when a traveler came along wrapped in a warm cloak. They agreed that the one who first made the traveler take his cloak off should be considered stronger than the other.",
+    "The North Wind and the Sun were disputing which was the stronger, when a traveler came " +
+      "along wrapped in a warm cloak. They agreed that the one who first made the traveler take " +
+      "his cloak off should be considered stronger than the other.",
   ],
   [
     "Numbers",
@@ -39,6 +41,8 @@ let phonemizer: ReturnType<typeof phonemizerOf>;
 /** What is read. */
 let reading: AbortController | undefined;
 let clips: Clip[] = [];
+/** Seconds of the clips. */
+let made = 0;
 
 const player = new Player();
 const wave = $<HTMLCanvasElement>("wave");
@@ -49,17 +53,20 @@ const words = $<HTMLTextAreaElement>("words");
 const load = modelOf<TextToSpeechPipeline>({
   sample: "speak.edge",
   async open(model, options, isSample, claim) {
-    if (!isSample) await readLexicon();
+    const hasLexicon = isSample || (await readLexicon());
     const ofHub = typeof model === "string" ? { dtype: "q8" as const } : {};
     const loaded = await pipeline("text-to-speech", model, { ...options, ...ofHub });
-    const made = phonemizerOf(loaded);
+    const reader = phonemizerOf(loaded);
     if (!claim()) return unused(loaded);
     stop();
     void speak?.dispose();
     speak = loaded;
-    phonemizer = made;
+    phonemizer = reader;
     $("voices").hidden = loaded.info.speech?.type !== "kokoro";
     input("read").disabled = false;
+    const note = $("lexicon-words");
+    if (!hasLexicon && reader) note.textContent = NO_LEXICON;
+    else if (note.textContent === NO_LEXICON) note.textContent = "";
     return loaded;
   },
 });
@@ -83,13 +90,11 @@ function hear(span: HTMLElement, text: string, clip: Clip): void {
 }
 
 function figures(began: number, first: number | undefined): void {
-  const { array, sampling_rate } = joined(clips);
-  const length = array.length / sampling_rate;
   const taken = performance.now() - began;
   $("figure-first").textContent = first === undefined ? "–" : seconds(first);
-  $("figure-sound").textContent = `${number(length, 1)} s`;
+  $("figure-sound").textContent = `${number(made, 1)} s`;
   $("figure-time").textContent = seconds(taken);
-  $("figure-speed").textContent = `${number((1000 * length) / Math.max(taken, 1), 1)} ×`;
+  $("figure-speed").textContent = `${number((1000 * made) / Math.max(taken, 1), 1)} ×`;
 }
 
 async function read(): Promise<void> {
@@ -103,6 +108,7 @@ async function read(): Promise<void> {
   const own = (reading = new AbortController());
   busy(true);
   clips = [];
+  made = 0;
   $("spoken").replaceChildren();
   await player.allow();
   try {
@@ -132,6 +138,7 @@ async function say(model: TextToSpeechPipeline, text: string, own: AbortControll
     const clip = { array: part.audio, sampling_rate: part.sampling_rate };
     const span = shown(part.text);
     clips.push(clip);
+    made += clip.array.length / clip.sampling_rate;
     const wait = player.add(clip, () => hear(span, part.text, clip));
     first ??= performance.now() - began + wait;
     figures(began, first);
@@ -172,7 +179,9 @@ pressed("stop", stop);
 pressed("error-close", hideError);
 pressed("save", () => download(wavOf(joined(clips)), "speech.wav"));
 chosen("text-file", async ([file]) => {
-  words.value = (await file!.text()).slice(0, MAX_TEXT);
+  const text = await file!.text();
+  words.value = text.slice(0, MAX_TEXT);
+  $("cut").hidden = text.length <= MAX_TEXT;
   words.focus();
 });
 chosen("lexicon", async ([file]) => {
@@ -187,6 +196,7 @@ for (const [name, text] of TEXTS) {
   $("texts").append(button);
   pressed(button, () => {
     words.value = text;
+    $("cut").hidden = true;
     return read();
   });
 }

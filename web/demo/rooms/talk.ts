@@ -3,6 +3,7 @@
 // Settings in the address: ?threads=N.
 
 import {
+  Aborted,
   env,
   type ModelSource,
   pipeline,
@@ -12,12 +13,12 @@ import {
   type VoiceActivityPipeline,
 } from "edgewise";
 import { atHand } from "../models.ts";
-import { $, input, megabytes, seconds } from "../page.ts";
+import { $, input, megabytes, seconds, swap } from "../page.ts";
 import { Conversation, type Parts, type State, type Times } from "./conversation.ts";
 import { Ears } from "./ears.ts";
-import { phonemizerOf, readLexicon } from "./phonemes.ts";
+import { NO_LEXICON, phonemizerOf, readLexicon } from "./phonemes.ts";
 import { joined, Player } from "./player.ts";
-import { addressOf, madeModels } from "./real.ts";
+import { addressOf, keepMade, madeModels } from "./real.ts";
 import {
   count,
   hideError,
@@ -87,6 +88,9 @@ const conversation = new Conversation(() => parts as Parts, player, {
   },
   line,
   times,
+  leftOut: (is) => {
+    $("left-out").hidden = !is;
+  },
 });
 
 // What is shown
@@ -94,8 +98,22 @@ const conversation = new Conversation(() => parts as Parts, player, {
 function show(state: keyof typeof WORDS): void {
   $("doing").textContent = WORDS[state];
   $("doing").dataset.state = state;
-  input("stop").disabled = state !== "thinking" && state !== "speaking";
-  input("clear").disabled = !$("messages").childElementCount;
+  allow("stop", state === "thinking" || state === "speaking");
+  allow("clear", $("messages").childElementCount > 0);
+}
+
+/** Whether a button may be pressed. It keeps the focus. */
+function allow(id: "stop" | "clear", may: boolean): void {
+  $(id).setAttribute("aria-disabled", String(!may));
+}
+
+const allowed = (id: string): boolean => $(id).getAttribute("aria-disabled") !== "true";
+
+/** Forgets the conversation, and shows none. */
+function clear(): void {
+  conversation.clear();
+  $("messages").replaceChildren();
+  allow("clear", false);
 }
 
 function line(role: "user" | "assistant", words: string): (words?: string) => void {
@@ -110,7 +128,7 @@ function line(role: "user" | "assistant", words: string): (words?: string) => vo
   item.append(who, said);
   $("messages").append(item);
   item.scrollIntoView({ block: "nearest" });
-  input("clear").disabled = false;
+  allow("clear", true);
   return (changed) => {
     if (changed === undefined) item.remove();
     else said.textContent = changed;
@@ -167,14 +185,18 @@ function use(write: TextGenerationPipeline, speak: TextToSpeechPipeline): void {
   show("ready");
 }
 
-/** Where a real model is: made with the page, or on the hub. */
-async function sourceOf({ room, id }: (typeof REAL)[number]): Promise<ModelSource> {
+/** Where a real model is, made with the page or on the hub, and its title. */
+async function sourceOf({
+  room,
+  id,
+  title,
+}: (typeof REAL)[number]): Promise<{ from: ModelSource; title: string }> {
   const [made] = await madeModels(room);
-  if (!made) return id;
+  if (!made) return { from: id, title };
   const hub = /^hub\/([^/]+\/[^/]+)\//.exec(made.file);
-  if (!hub) return addressOf(made);
+  if (!hub) return { from: addressOf(made), title: made.title };
   env.remoteHost = new URL("real/hub/", location.href).href;
-  return hub[1]!;
+  return { from: hub[1]!, title: made.title };
 }
 
 /** Opens the real models one after the other: each needs the whole processor to be compiled. */
@@ -186,9 +208,10 @@ async function loadReal(): Promise<void> {
     at: number,
     load: (source: ModelSource, options: ReturnType<typeof optionsOf>) => Promise<T>,
   ): Promise<T> => {
-    showProgress(`Loading ${REAL[at]!.title}, ${at + 1} of ${REAL.length}`);
     try {
-      const model = await load(await sourceOf(REAL[at]!), optionsOf());
+      const { from, title } = await sourceOf(REAL[at]!);
+      showProgress(`Loading ${title}, ${at + 1} of ${REAL.length}`);
+      const model = await load(from, optionsOf());
       opened.push(model);
       return model;
     } finally {
@@ -196,7 +219,7 @@ async function loadReal(): Promise<void> {
     }
   };
   try {
-    await readLexicon();
+    const hasLexicon = await readLexicon();
     const vad = await open(0, (from, o) => pipeline("voice-activity-detection", from, o));
     const speak = await open(1, (from, o) =>
       pipeline("text-to-speech", from, typeof from === "string" ? { ...o, dtype: "q8" } : o),
@@ -205,9 +228,12 @@ async function loadReal(): Promise<void> {
     const write = await open(3, (from, o) =>
       pipeline("text-generation", from, typeof from === "string" ? { ...o, dtype: "q4" } : o),
     );
-    conversation.clear();
+    clear();
     begin(vad, listen);
     use(write, speak);
+    const lacks = parts.phonemizer && !hasLexicon;
+    $("model-words").textContent = `In use: the real ones.${lacks ? ` ${NO_LEXICON}` : ""}`;
+    void keepMade();
   } catch (e) {
     for (const model of opened) void model.dispose();
     throw e;
@@ -220,10 +246,9 @@ async function loadReal(): Promise<void> {
 function begin(vad: VoiceActivityPipeline, listen: SpeechRecognitionPipeline): void {
   detect = vad;
   parts.listen = listen;
-  $("real").hidden = true;
-  $("microphone").hidden = false;
+  swap("microphone", "real");
   $("hold").hidden = false;
-  $("model-words").textContent = "In use: the real ones.";
+  $("hold-words").hidden = false;
   offer(QUESTIONS);
   document.body.dataset.real = "1";
 }
@@ -269,9 +294,7 @@ async function listen(): Promise<void> {
   if (listening) return silence();
   const own = (listening = new AbortController());
   hideError();
-  await player.allow();
   pressedIs(true);
-  show("listening");
   const ears = new Ears(
     needed(detect),
     {
@@ -281,12 +304,18 @@ async function listen(): Promise<void> {
         count("begun");
       },
       pauses: (clip, ended, pause) => void answer({ clip, ended }, pause).catch(showError),
+      nothing: () => show("listening"),
       sound: heardSound,
     },
     () => !conversation.busy || conversation.speaks,
   );
   try {
+    await player.allow();
+    if (own.signal.aborted) return; // pressed again meanwhile
+    show("listening");
     await ears.run(own.signal);
+  } catch (e) {
+    if (!(e instanceof Aborted)) throw e;
   } finally {
     if (listening === own) silence();
   }
@@ -313,54 +342,66 @@ async function hold(down: boolean): Promise<void> {
   conversation.stop();
   hideError();
   const own = (held = new Recording(29));
+  $("hold").setAttribute("aria-pressed", "true");
   show("hearing");
   try {
     await player.allow();
+    if (own.ended) return; // let go at once
     await own.run(() => {
       const piece = own.last(1024 / 48_000);
       heardSound(piece.array, piece.sampling_rate);
     });
     const clip = own.last();
     held = undefined;
+    $("hold").setAttribute("aria-pressed", "false");
     if (own.seconds > 0.3) await answer({ clip, ended: performance.now() });
+  } catch (e) {
+    if (!(e instanceof Aborted)) throw e;
   } finally {
     if (held === own) held = undefined;
+    $("hold").setAttribute("aria-pressed", String(Boolean(held)));
     if (!conversation.busy) show("ready");
   }
 }
 
 // The page's elements
 
-for (const [name, down] of [
-  ["pointerdown", true],
-  ["pointerup", false],
-  ["pointerleave", false],
-  ["pointercancel", false],
-] as const)
-  $("hold").addEventListener(name, () => void hold(down).catch(showError));
+$("hold").addEventListener("pointerdown", ({ button, pointerId }) => {
+  if (button !== 0) return;
+  $("hold").setPointerCapture(pointerId); // it may move, since lines come and go
+  void hold(true).catch(showError);
+});
+for (const name of ["pointerup", "pointercancel", "lostpointercapture"])
+  $("hold").addEventListener(name, () => held?.stop());
 for (const [name, down] of [
   ["keydown", true],
   ["keyup", false],
 ] as const)
-  document.addEventListener(name, (event) => {
-    const free = event.target === document.body || event.target === $("hold");
-    if (event.key === "Escape" && down) return conversation.stop();
-    if (event.code !== "Space" || $("hold").hidden || (down && !free)) return;
-    if (free) event.preventDefault(); // no scrolling
-    if (!event.repeat) void hold(down).catch(showError);
+  $("hold").addEventListener(name, (event) => {
+    if (event.code !== "Space" && !event.repeat) return;
+    event.preventDefault(); // no click
+    if (event.code === "Space" && !event.repeat) void hold(down).catch(showError);
   });
-window.addEventListener("blur", () => held?.stop()); // which then gets no keyup
+// a click without a pointer, by Enter or a screen reader: one begins, the next one ends
+$("hold").addEventListener("click", ({ detail }) => {
+  if (detail === 0) void hold(!held).catch(showError);
+});
+document.addEventListener("keydown", ({ key }) => {
+  if (key === "Escape") conversation.stop();
+});
+for (const target of [window, $("hold")]) // which then gets no keyup
+  target.addEventListener("blur", () => held?.stop());
 window.addEventListener("pagehide", () => {
   silence();
   held?.discard();
 });
 pressed("microphone", listen);
-pressed("stop", () => conversation.stop());
+pressed("stop", () => {
+  if (allowed("stop")) conversation.stop();
+});
 pressed("error-close", hideError);
 pressed("clear", () => {
-  conversation.clear();
-  $("messages").replaceChildren();
-  input("clear").disabled = true;
+  if (allowed("clear")) clear();
 });
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();

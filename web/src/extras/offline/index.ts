@@ -96,8 +96,8 @@ async function reloadToIsolate(scope: string): Promise<void> {
 /**
  * Keeps the page's files for visits without a network: the document, all files of the page's origin
  * that it has loaded so far (scripts, styles, fonts, images, workers), the engine, the parts of the
- * worker (`worker-*.js`), and `files`; with more than 3 GB in the page's storage, also the engine for
- * models beyond 4 GB.
+ * worker (`worker-*.js`), and `files`; with more than 3 GB in the page's storage, also the engine
+ * for models beyond 4 GB.
  * Copies of an earlier call are refreshed; without a network they stay as they are. Call it when
  * the page has loaded what it needs, on every visit. Models are not kept here: load them with
  * `cache_files: true`.
