@@ -101,7 +101,7 @@ def gpu_self_tests(_table):
         "  /** That are not used where the result is wrong. */",
         "  kernels: readonly string[];",
         "  /** Of the plan: name, kind, count and limit. */",
-        '  slots: readonly (readonly [string, string, number, number])[];',
+        "  slots: readonly (readonly [string, string, number, number])[];",
         "  /** In base64. */",
         "  plan: string;",
         "}",
