@@ -12,7 +12,7 @@
 
 import { WORKER_PARTS } from "../../gen/worker_parts.ts";
 import { StorageError } from "../../shared/errors.ts";
-import { chooseBuild, platform, WIDE_FLAVOUR } from "../../shared/platform.ts";
+import { chooseBuild, fileName, platform, WIDE_FLAVOUR } from "../../shared/platform.ts";
 import { trusted, trustedRemedy } from "../../shared/trusted.ts";
 import { message } from "../../shared/words.ts";
 import { cachePrefix, type KeepAnswer, type KeepRequest, type KeptFiles } from "./messages.ts";
@@ -96,8 +96,8 @@ async function reloadToIsolate(scope: string): Promise<void> {
 /**
  * Keeps the page's files for visits without a network: the document, all files of the page's origin
  * that it has loaded so far (scripts, styles, fonts, images, workers), the engine, the parts of the
- * worker (`worker-*.js`), and `files`; with more than 3 GB in the page's storage, also the engine for
- * models beyond 4 GB.
+ * worker (`worker-*.js`), and `files`; with more than 3 GB in the page's storage, also the engine
+ * for models beyond 4 GB.
  * Copies of an earlier call are refreshed; without a network they stay as they are. Call it when
  * the page has loaded what it needs, on every visit. Models are not kept here: load them with
  * `cache_files: true`.
@@ -181,7 +181,7 @@ async function loaded(): Promise<Set<string>> {
     const engines = [chooseBuild(have).flavour];
     const { usage = 0 } = (await navigator.storage?.estimate?.().catch(() => undefined)) ?? {};
     if (have.wide && usage > MANY_BYTES) engines.push(WIDE_FLAVOUR);
-    for (const build of engines) found.add(new URL(`engine/edgewise-${build}.wasm`, MODULE).href);
+    for (const build of engines) found.add(new URL(`engine/${fileName(build)}`, MODULE).href);
     for (const name of WORKER_PARTS) found.add(new URL(`${name}.js`, MODULE).href);
   }
   return found;

@@ -31,7 +31,8 @@ function roomOf({ bytes, experts = 1 }: Weight): number {
 
 /**
  * Bytes that the weights of a model need at least: one expert of each layer, and all others.
- * @returns undefined if it has no weights of experts alone, or this thread cannot read files at once
+ * @returns undefined if it has no weights of experts alone, or this thread cannot read files at
+ *   once
  */
 export function leastBytes({ weights, training }: Manifest): number | undefined {
   const all = [...weights.values()];
