@@ -4,8 +4,8 @@
 import type { Device } from "../../device/device.ts";
 import { fasterOf, forPlans, openDevice, withKernels, withRoom } from "../../device/open.ts";
 import { MEDIA } from "../../device/options.ts";
-import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { KINDS } from "../../logic/tasks/names.ts";
+import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import {
   InputError,
@@ -243,7 +243,15 @@ function mixes({ weights }: Pick<Manifest, "weights">): boolean {
 }
 
 /** Parts of a processor that take pictures or sounds. */
-const MEDIA_PARTS = ["image", "vision", "audio", "sounds", "hearing", "voice_activity", "diffusion"];
+const MEDIA_PARTS = [
+  "image",
+  "vision",
+  "audio",
+  "sounds",
+  "hearing",
+  "voice_activity",
+  "diffusion",
+];
 /** Graphs that hear the voice that a text is to be said with (logic/speech). */
 const HEARING = ["speech_encoder", "mimi_encoder"];
 
