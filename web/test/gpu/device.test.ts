@@ -51,6 +51,7 @@ async function open(
 }
 
 test("kernels whose tests the engine cannot run are tested by another engine", async () => {
+  new FakeGpu().install();
   const gpu = { name: "untested", subgroups: false };
   const { kernels } = CASES[0]!;
   let runs = 0;

@@ -70,7 +70,7 @@ async function session(fates: Fates, during: () => void = () => undefined) {
  * @param fails whether the model cannot be opened there
  * @param during what happens while it is opened
  */
-async function moving({ local = true, fails = false, during = () => undefined as void } = {}) {
+async function moving({ local = true, fails = false, during = (): void => undefined } = {}) {
   const did: string[] = [];
   const gpu = {
     guest: false,

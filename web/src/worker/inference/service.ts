@@ -165,10 +165,12 @@ export class InferenceService {
     const works = [...library.compiled.values()];
     library.compiled.clear();
     if (!works.length || !library.compiling?.kept || model.holds) return;
-    if (!(await library.compiling.files.local())) return;
-    const gone = (): boolean => this.ended.signal.aborted || this.model !== model;
-    if (gone()) return;
     const before = library.device;
+    if (before.options.adapter === undefined || before.info.name !== "wasm") return;
+    const gone = (): boolean => this.ended.signal.aborted || this.model !== model;
+    if (!(await library.compiling.files.local()))
+      before.options.whyNotGpu ??= "the model's files would be downloaded again: store them";
+    if (gone()) return;
     const device = await fasterOf(before, () => works);
     info.device = before.info;
     if (device === before) return;
