@@ -3,8 +3,9 @@ import { beforeEach, test } from "node:test";
 import type { Buffer, Device, PlanHandle } from "../../src/device/device.ts";
 import { slotsOfSteps } from "../../src/device/plan-header.ts";
 import { faster, verdict, type Work } from "../../src/device/webgpu/probe.ts";
+import { partsOf } from "../../src/device/webgpu/steps.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
-import { LAYOUT } from "../../src/gen/plan_format.ts";
+import { BUFFERS, LAYOUT } from "../../src/gen/plan_format.ts";
 import { EngineError } from "../../src/shared/errors.ts";
 import { Storage } from "../common/storage.ts";
 
@@ -221,7 +222,7 @@ test("a remembered GPU that does not open in time is not waited for", async (t) 
   assert.ok(gpu.closed);
 });
 
-test("weights that are too large are not allocated, and steps that read them not run", async (t) => {
+test("steps that read a weight of 1 GB are not measured, nor is it allocated", async (t) => {
   t.mock.method(performance, "now", () => clock);
   const large = plan.slice();
   const view = new DataView(large.buffer);
@@ -229,6 +230,13 @@ test("weights that are too large are not allocated, and steps that read them not
   const table = Number(view.getBigUint64(planHeader.at.slots_at, true));
   view.setBigUint64(table + slotEntry.bytes + slotEntry.at.bytes, 1n << 30n, true);
   const steps = slotsOfSteps(large);
+  const { initCount, steps: parts } = partsOf(plan);
+  const read = parts
+    .slice(initCount)
+    .map(({ operands }) =>
+      operands.flatMap((o) => (o && o.buffer >= BUFFERS.SLOT0 ? [o.buffer - BUFFERS.SLOT0] : [])),
+    );
+  assert.deepEqual(steps, read);
   const readers = steps.filter((slots) => slots.includes(1)).length;
   assert.ok(readers > 0);
   const wasm = fake(20, false, { kernels: steps.map(() => "gemm") });
