@@ -226,6 +226,33 @@ def test_the_engine_for_large_models(context: BrowserContext, site: Site) -> Non
         assert any("relaxed-threads-64.wasm" in url for url in kept) == wide, kept
 
 
+def test_a_page_that_is_not_isolated_is_kept(context: BrowserContext, plain_site: Site) -> None:
+    """Its engine has no file of its own: `npm pack` leaves it out."""
+    for engine in (plain_site.folder / "engine").glob("edgewise-simd128*.wasm"):
+        if "threads" not in engine.name:
+            engine.unlink()
+    # a browser without relaxed SIMD, which takes this build
+    context.add_init_script("""
+        const { validate } = WebAssembly;
+        WebAssembly.validate = (code) => code.length !== 36 && validate(code);
+    """)
+    page = context.new_page()
+    page.goto(f"{plain_site.url}/blank.html")
+    kept = page.evaluate("""async () => {
+        const { registerServiceWorker, keepOffline } = await import("/offline.js");
+        await registerServiceWorker("/sw.js", { isolate: false });
+        const script = document.createElement("script");
+        Object.assign(script, { type: "module", src: "/worker.js" });
+        document.head.append(script);
+        await new Promise((resolve) => (script.onload = script.onerror = resolve));
+        await keepOffline();
+        const [name] = await caches.keys();
+        return (await (await caches.open(name)).keys()).map(({ url }) => url);
+    }""")
+    engines = [url.rsplit("/", 1)[1] for url in kept if url.endswith(".wasm")]
+    assert engines == ["edgewise-simd128-threads.wasm"], kept
+
+
 def test_errors_and_forgetting(context: BrowserContext, site: Site) -> None:
     """Missing files are errors that keep the earlier copies; forgetting removes everything."""
     page = context.new_page()

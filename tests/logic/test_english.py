@@ -3,6 +3,7 @@ of CMUdict (make_english.py).
 """
 
 import json
+import random
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def test_letters(form):
         ("A TV in the U.S. house", "ɐ tˌiː vˈiː ɪn ðə jˌuː ˈɛs hˈaʊs"),
         ("CAT", "kˈæt"),
         ("$1.50", "wˈʌn dˈɑːlɚ fˈɪftiː"),
+        ("$1.5, $1.05", "wˈʌn dˈɑːlɚ fˈɪftiː, wˈʌn dˈɑːlɚ ˈoʊ fˈaɪv"),
         ("It is 10:05—no", "ɪt ɪz tˈɛn ˈoʊ fˈaɪv— nˈoʊ"),
         ("(cat)\ncat", "kˈæt, kˈæt"),
         ("CAT\u2019s caf\u00e9", "kˈæts kˈeɪf"),
@@ -108,6 +110,37 @@ def test_letters_with_accents(form):
     """They are read without; letters of other alphabets are no letters."""
     read = english(form, LEXICON + "cafe\tkæfˈeɪ\n").phonemes
     assert read("café") == read("cafe\u0301") == read("cafe 猫") == "kæfˈeɪ"
+
+
+@both
+def test_numbers_in_texts(form):
+    """Words of numbers are num2words'."""
+    forms = english(form)
+    for text, said in (
+        ("1:23.45", "one twenty three point four five"),
+        ("1:2:03", "one two oh three"),
+        ("10:00", "ten"),
+        ("3.5th", "three point five th"),
+        ("21st", "twenty first"),
+        ("1,000th", "one thousandth"),
+        ("$3.5 million", "three point five million dollars"),
+        ("$1 Billion now", "one billion dollars now"),
+        ("$2 cats", "two dollars cats"),
+        ("$1.234", "one point two three four dollars"),
+        ("1.2.3", "one point two point three"),
+        ("12.5", "twelve point five"),
+    ):
+        assert forms.phonemes(text) == forms.phonemes(said), text
+
+
+def test_random_texts_are_read_alike():
+    """No text raises an error, and both forms make the same of it."""
+    draw = random.Random(5)
+    here, page = english("python", LEXICON), english("page", LEXICON)
+    pieces = [*"0123456789", *":.,$€ -'%", "st", "th", " million", "a", "cat", "U.S.", "é", "\n"]
+    for _ in range(3000):
+        text = "".join(draw.choices(pieces, k=draw.randint(1, 12)))
+        assert here.phonemes(text) == page.phonemes(text), text
 
 
 def test_it_is_public(tmp_path):

@@ -106,18 +106,23 @@ def test_a_package_runs_on_the_faster_device(hardware, products, options):
 
 
 def test_a_graph_that_is_compiled_moves_to_the_gpu(hardware, products):
-    [_, [y, device], _] = run(hardware, "products.onnx", 3, device="auto")
+    stored = {"device": "auto", "cache_files": True}
+    [_, [y, device], _] = run(hardware, "products.onnx", 3, **stored)
     assert device["name"] == "wasm" and SLOW.search(device["why"]), device
     np.testing.assert_allclose(y, products[0], rtol=1e-3, atol=1e-3)
     hardware.run(KEPT, GPU_WINS)
-    [[_, device]] = run(hardware, "products.onnx", device="auto")  # plans were stored
+    [[_, device]] = run(hardware, "products.onnx", **stored)  # its plans are, too
     assert device["name"] == "webgpu"
     # where they have to be compiled, the first run decides
     hardware.run(FORGET)
-    found = run(hardware, "products.onnx", 3, device="auto")
+    found = run(hardware, "products.onnx", 3, **stored)
     assert found[-1][1]["name"] == "webgpu", found[-1][1]
     for y, _ in found:
         np.testing.assert_allclose(y, products[0], rtol=1e-3, atol=1e-3)
+    # not where the model would be downloaded again
+    hardware.run(FORGET)
+    found = run(hardware, "products.onnx", 3, device="auto", cache_files=False)
+    assert found[-1][1]["name"] == "wasm" and "downloaded again" in found[-1][1]["why"]
 
 
 def test_another_adapter_is_measured_anew(hardware, products):

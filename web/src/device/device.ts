@@ -277,6 +277,9 @@ export interface Device {
    */
   ready(): Promise<void>;
 
+  /** Of a GPU: whether the engine beside it serves others, too, and `close` leaves that open. */
+  guest?: boolean;
+
   /** Frees all memory and ends the threads. Idempotent. */
   close(): void;
 }

@@ -2,10 +2,10 @@
 // layout is generated (gen/plan_format.ts). Plans are validated by the engine, not here.
 
 import { KERNELS } from "../gen/kernels.ts";
-import { LAYOUT } from "../gen/plan_format.ts";
+import { BUFFERS, LAYOUT } from "../gen/plan_format.ts";
 import type { PlanInfo } from "./device.ts";
 
-const { planHeader, registerEntry, slotEntry, stepHeader } = LAYOUT;
+const { operand, patch, planHeader, registerEntry, slotEntry, stepHeader } = LAYOUT;
 
 const viewOf = (plan: Uint8Array): DataView =>
   new DataView(plan.buffer, plan.byteOffset, plan.byteLength);
@@ -50,4 +50,30 @@ export function stepsOf(
     range = [wide(register + registerEntry.at.min), wide(register + registerEntry.at.max)];
   }
   return { arenaBytes: wide(head.arena_bytes), initCount: init, kernels, range, first: range[0] };
+}
+
+/** The slots that each step of a validated plan reads or writes; without init steps. */
+export function slotsOfSteps(plan: Uint8Array): number[][] {
+  const view = viewOf(plan);
+  const { at: head } = planHeader;
+  const init = view.getUint32(head.n_init_steps, true);
+  const count = init + view.getUint32(head.n_steps, true);
+  const found: number[][] = [];
+  let at = Number(view.getBigInt64(head.steps_at, true));
+  for (let i = 0; i < count; i++) {
+    const slots: number[] = [];
+    let to =
+      at +
+      stepHeader.bytes +
+      Math.ceil(view.getUint32(at + stepHeader.at.param_bytes, true) / 8) * 8 +
+      view.getUint16(at + stepHeader.at.n_patches, true) * patch.bytes;
+    for (let k = view.getUint16(at + stepHeader.at.n_operands, true); k; k--) {
+      const buffer = view.getUint32(to + operand.at.buffer, true);
+      if (buffer !== BUFFERS.NONE && buffer >= BUFFERS.SLOT0) slots.push(buffer - BUFFERS.SLOT0);
+      to += operand.bytes;
+    }
+    if (i >= init) found.push(slots);
+    at += view.getUint32(at + stepHeader.at.step_bytes, true);
+  }
+  return found;
 }

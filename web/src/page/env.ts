@@ -42,7 +42,8 @@ export interface Env extends EnvAliases {
    * Folder of Pyodide's files (npm package `pyodide` 314.0.7), ending in `/`. Needed only to
    * compile models in the page. Default: undefined, which means those of the package
    * `edgewise-compiler`: where a bundler has put them, if the page imports it; else pyodide/ next
-   * to edgewise.js; else this version's files on cdn.jsdelivr.net if their hashes are right.
+   * to edgewise.js. The one-file build alone also asks for this version's files on
+   * cdn.jsdelivr.net, and takes them if their hashes are right.
    */
   pyodideUrl: string | undefined;
   /**

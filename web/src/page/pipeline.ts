@@ -6,7 +6,7 @@ import type { LoadRequest, ModelFiles, ModelInfo } from "../protocol/loading.ts"
 import type { TaskInfo } from "../protocol/tasks.ts";
 import { InputError } from "../shared/errors.ts";
 import { hand } from "../shared/files/source.ts";
-import { blobOf, checkFunction, optionsOf } from "../shared/inputs.ts";
+import { blobOf, checkBytes, checkFunction, optionsOf } from "../shared/inputs.ts";
 import {
   chooseBuild,
   type DeviceInfo,
@@ -276,6 +276,7 @@ function checkOptions(options: PipelineOptions, lacks: readonly string[], where:
         meant(name.slice(0, 100), known, `Options are: ${known.join(", ")}.`),
       );
   checkFunction("progress_callback", options.progress_callback);
+  checkBytes("expert_bytes", options.expert_bytes);
 }
 
 /**

@@ -17,6 +17,16 @@ export function checkFunction(name: string, value: unknown): void {
     throw new InputError("it is no function", `options.${name}`, "Give a function.");
 }
 
+/** @throws InputError if an option is no number of bytes; undefined stands for none */
+export function checkBytes(name: string, value: unknown): void {
+  if (value !== undefined && !(Number.isFinite(value) && (value as number) >= 0))
+    throw new InputError(
+      `it is ${String(value)}, no number of bytes`,
+      `options.${name}`,
+      "Give a number that is 0 or more.",
+    );
+}
+
 /**
  * Options as they were given; null and undefined stand for none.
  * @throws InputError if they are no object
@@ -33,13 +43,17 @@ export function checkList(value: unknown, where: string): asserts value is reado
   if (!Array.isArray(value)) throw new InputError("it is no list", where, "Give an array.");
 }
 
+/** The class of an object of any realm, such as a frame: `instanceof` knows those of its own. */
+const classOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
+
 /**
  * A file's bytes as a Blob.
  * @throws InputError if it is neither a Blob nor bytes
  */
 export function blobOf(file: unknown, where: string): Blob {
-  if (file instanceof Blob) return file;
-  if (file instanceof ArrayBuffer || ArrayBuffer.isView(file)) return new Blob([file as BlobPart]);
+  const kind = classOf(file);
+  if (kind === "Blob" || kind === "File") return file as Blob;
+  if (kind === "ArrayBuffer" || ArrayBuffer.isView(file)) return new Blob([file as BlobPart]);
   throw new InputError("it is no file", where, "Give a File, a Blob, or the file's bytes.");
 }
 

@@ -78,6 +78,16 @@ const RELAXED = [
 ];
 const WIDE = [0, 97, 115, 109, 1, 0, 0, 0, 4, 4, 1, 112, 4, 0, 5, 3, 1, 4, 0];
 
+/**
+ * The build that has a file: `simd128` is `simd128-threads`, on a memory that is not shared.
+ * @param build a flavour, or one with `-full`
+ */
+export const storedBuild = (build: string): string =>
+  build.replace(/^simd128(?=-full$|$)/, "simd128-threads");
+
+/** The name of a build's file. */
+export const fileName = (build: string): string => `edgewise-${storedBuild(build)}.wasm`;
+
 let found: Platform | undefined;
 
 /** Detects the capabilities, once per thread. */

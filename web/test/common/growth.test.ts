@@ -80,7 +80,10 @@ function opened() {
         ),
       ]).flat(),
     );
-  return { memory, decoder, sequence: sequence as unknown as DecoderState, move, rows, size };
+  const bound = { bound: sequence as object | undefined };
+  Object.assign(decoder, { plans: [bound] });
+  const state = sequence as unknown as DecoderState;
+  return { memory, decoder, sequence: state, move, rows, size, bound };
 }
 
 test("caches grow one after the other", () => {
@@ -95,11 +98,12 @@ test("caches grow one after the other", () => {
 
 test("a sequence that cannot grow keeps its tokens, and can be copied and grow later", () => {
   for (let layers = 0; layers < LAYERS; layers++) {
-    const { memory, decoder, sequence, move, rows, size } = opened();
+    const { memory, decoder, sequence, move, rows, size, bound } = opened();
     const before = rows();
     memory.most = LAYERS * size + layers * size + 2 * size - 1;
     assert.throws(() => move(2 * ROOM), OutOfMemory);
     assert.equal(sequence.room, ROOM);
+    assert.equal(bound.bound, undefined, "plans have slots on buffers that were freed");
     assert.deepEqual(rows(), before);
     assert.ok(memory.live <= memory.most);
     memory.most = Infinity;

@@ -1,13 +1,15 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
+import { runInNewContext } from "node:vm";
 import { TASK_NAMES } from "../../src/page/pipelines/tasks.ts";
 import { makeError, plainError } from "../../src/protocol/errors.ts";
 import { PackageError } from "../../src/shared/errors.ts";
 import { NotFound } from "../../src/shared/files/connection.ts";
 import { BlobSource, scatter } from "../../src/shared/files/source.ts";
 import type { ByteSource } from "../../src/shared/files/stream.ts";
-import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
+import { blobOf, checkBytes } from "../../src/shared/inputs.ts";
+import { chooseBuild, fileName, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import type { Remote } from "../../src/worker/files/downloads.ts";
 import { Listing } from "../../src/worker/files/listing.ts";
@@ -16,6 +18,30 @@ import { graphFiles, openGraphs, readFirst, urlOf } from "../../src/worker/model
 import { alternativesIn, folderTexts, locate, sortFiles } from "../../src/worker/model/onnx/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
 import { parseManifest, planBytes, refusedManifests } from "../common/manifests.ts";
+
+test("the engine without threads has the file of the one with threads", () => {
+  assert.equal(fileName("simd128"), "edgewise-simd128-threads.wasm");
+  assert.equal(fileName("simd128-full"), "edgewise-simd128-threads-full.wasm");
+  for (const build of ["simd128-threads", "simd128-threads-full", "relaxed-threads-64"])
+    assert.equal(fileName(build), `edgewise-${build}.wasm`);
+});
+
+test("files of another realm are files", async () => {
+  const { buffer, blob } = runInNewContext(
+    "({ buffer: new Uint8Array([1, 2]).buffer, blob: { [Symbol.toStringTag]: 'File' } })",
+  );
+  assert.ok(!(buffer instanceof ArrayBuffer));
+  assert.equal((await blobOf(buffer, "file").arrayBuffer()).byteLength, 2);
+  assert.equal(blobOf(blob, "file"), blob);
+  for (const wrong of [undefined, "a", {}, [1]])
+    assert.throws(() => blobOf(wrong, "file"), /it is no file/);
+});
+
+test("a number of bytes is finite, and not negative", () => {
+  for (const right of [undefined, 0, 1.5, 2 ** 40]) checkBytes("expert_bytes", right);
+  for (const wrong of [-1, Infinity, Number.NaN, "1", null])
+    assert.throws(() => checkBytes("expert_bytes", wrong), /options.expert_bytes/);
+});
 
 test("SHA-256 of chunks of any size", () => {
   for (const size of [0, 1, 55, 56, 63, 64, 65, 127, 128, 1000, 100_000]) {

@@ -7,11 +7,12 @@ import type { Device, PlanHandle } from "../../src/device/device.ts";
 import { GpuDevice } from "../../src/device/webgpu/device.ts";
 import { Gpu } from "../../src/device/webgpu/gpu.ts";
 import { MAX_PROGRAMS, Pipelines } from "../../src/device/webgpu/pipelines.ts";
-import { digestOf, results } from "../../src/device/webgpu/self-test.ts";
+import { checkKernels, digestOf, results } from "../../src/device/webgpu/self-test.ts";
 import { kernelsOf, mode } from "../../src/device/webgpu/steps.ts";
 import { loadParts, missingParts } from "../../src/device/webgpu/variants.ts";
 import { KERNELS } from "../../src/gen/kernels.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
+import { CASES } from "../../src/gen/self_tests.ts";
 import { COMMON } from "../../src/gen/shaders.ts";
 import { parts_of } from "../../src/logic/gpu/variants.ts";
 import type { Program } from "../../src/logic/gpu/wgsl.ts";
@@ -48,6 +49,33 @@ async function open(
     globalThis.fetch = before;
   }
 }
+
+test("kernels whose tests the engine cannot run are tested by another engine", async () => {
+  new FakeGpu().install();
+  const gpu = { name: "untested", subgroups: false };
+  const { kernels } = CASES[0]!;
+  let runs = 0;
+  const device = (lacks: boolean) => ({
+    gpu,
+    wasm: { lacks: (names: string[]) => (lacks ? names.slice(0, 1) : []) } as unknown as Device,
+    refused: new Map<string, string>(),
+    atOnce: async (_: Uint8Array, given: readonly Uint8Array[], wanted: readonly number[]) => {
+      runs++;
+      const zeros = wanted.map((i) => new Uint8Array(given[i]!.length));
+      const ones = zeros.map(
+        ({ length }) => new Uint8Array(new Float32Array(length / 4).fill(1).buffer),
+      );
+      return [zeros, ones] as [Uint8Array<ArrayBuffer>[], Uint8Array<ArrayBuffer>[]];
+    },
+  });
+  await checkKernels(device(true), kernels);
+  assert.ok(kernels.every((kernel) => !results.get(digestOf(gpu))!.has(kernel)));
+  assert.equal(runs, 0);
+  const full = device(false);
+  await checkKernels(full, kernels);
+  assert.ok(runs > 0);
+  assert.ok(kernels.every((kernel) => full.refused.has(kernel)));
+});
 
 test("several buffers are read with one map", { skip: !built }, async () => {
   const [device, gpu] = await open();

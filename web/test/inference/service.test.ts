@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { gpuPart } from "../../src/device/open.ts";
+import { Engine } from "../../src/device/wasm/engine.ts";
 import type { OpenRequest, RunRequest } from "../../src/protocol/inference.ts";
 import { Aborted, EngineError } from "../../src/shared/errors.ts";
 import type { InferenceModel } from "../../src/worker/inference/model.ts";
@@ -60,6 +62,118 @@ async function session(fates: Fates, during: () => void = () => undefined) {
     service.run({ feeds: {} } as RunRequest, signal, () => undefined);
   return { service, did, run };
 }
+
+/**
+ * A session in WebAssembly of which a plan was compiled, and a GPU that is faster: it tries to move
+ * there after the first run.
+ * @param local whether the files are on this device
+ * @param fails whether the model cannot be opened there
+ * @param during what happens while it is opened
+ */
+async function moving({ local = true, fails = false, during = (): void => undefined } = {}) {
+  const did: string[] = [];
+  const gpu = {
+    guest: false,
+    info: { name: "webgpu" },
+    why: "",
+    close: () => void did.push(`close gpu${gpu.guest ? ", a guest" : ""}`),
+  };
+  const wasm = Object.assign(Object.create(Engine.prototype) as object, {
+    options: { adapter: "a" } as Record<string, unknown>,
+    close: () => void did.push("close wasm"),
+  });
+  Object.defineProperty(wasm, "info", { value: { name: "wasm" } });
+  const faster = async () => {
+    did.push("probe");
+    return gpu;
+  };
+  gpuPart.probe = async () => ({ faster }) as never;
+  gpuPart.load = async () => ({}) as never;
+  let done: () => void = () => undefined;
+  const ended = new Promise<void>((resolve) => {
+    done = resolve;
+  });
+  const isLocal = async () => {
+    if (!local) done();
+    return local;
+  };
+  const makeModel = (device: object, compiled: Map<string, unknown>) =>
+    ({
+      device,
+      holds: false,
+      info: { device: (device as typeof gpu).info },
+      library: {
+        where: "a model",
+        device,
+        compiled,
+        compiling: {
+          kept: {},
+          files: { local: isLocal },
+          python: { end: () => did.push("end python") },
+        },
+        free: () => did.push("free"),
+        weights: { free: () => did.push("free weights") },
+      },
+      keepCopies: () => undefined,
+      follow: () => {
+        did.push("follow");
+        done();
+      },
+      run: async () => {
+        did.push(`run ${(device as typeof gpu).info.name}`);
+        return [];
+      },
+    }) as unknown as InferenceModel;
+  const opening = (async (_request, signal, _progress, _python, open) => {
+    if (!open) return makeModel(wasm, new Map([["plan", {}]]));
+    const device = await open({} as never);
+    during();
+    if (fails || signal.aborted) {
+      device.close();
+      setTimeout(done);
+      throw new EngineError("no memory");
+    }
+    return makeModel(device, new Map());
+  }) as typeof openModel;
+  const service = new InferenceService(opening);
+  await service.open({} as OpenRequest, () => undefined);
+  const run = () =>
+    service.run({ feeds: {} } as RunRequest, new AbortController().signal, () => undefined);
+  return { service, did, run, ended, wasm };
+}
+
+test("a session moves to a faster GPU when it is complete there", async () => {
+  const { did, run, ended } = await moving();
+  await run();
+  await ended;
+  const moved = ["probe", "end python", "free", "free weights", "follow"];
+  assert.deepEqual(did, ["run wasm", ...moved]);
+  assert.equal((await run()).value.device?.name, "webgpu");
+});
+
+test("a session that cannot move to a GPU goes on in WebAssembly", async () => {
+  const { did, run, ended, wasm } = await moving({ fails: true });
+  await run();
+  await ended;
+  await run();
+  assert.deepEqual(did, ["run wasm", "probe", "close gpu, a guest", "run wasm"]);
+  assert.match(String(wasm.options.whyNotGpu), /could not be moved to the GPU \(.*no memory/);
+});
+
+test("a session whose files would be downloaded again stays", async () => {
+  const { did, run, ended } = await moving({ local: false });
+  await run();
+  await ended;
+  await run();
+  assert.deepEqual(did, ["run wasm", "run wasm"]);
+});
+
+test("the GPU of a session that is released meanwhile is closed", async () => {
+  const { service, did, run, ended } = await moving({ during: () => service.close() });
+  await run();
+  await ended;
+  assert.deepEqual(did, ["run wasm", "probe", "close wasm", "close gpu, a guest"]);
+});
 
 test("a run is repeated after GPUs were lost, and those that wait follow", async () => {
   const { did, run } = await session(["run", "run", undefined]);

@@ -1,8 +1,12 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import type { Buffer, Device, PlanHandle } from "../../src/device/device.ts";
+import { slotsOfSteps } from "../../src/device/plan-header.ts";
 import { faster, verdict, type Work } from "../../src/device/webgpu/probe.ts";
+import { partsOf } from "../../src/device/webgpu/steps.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
+import { BUFFERS, LAYOUT } from "../../src/gen/plan_format.ts";
+import { EngineError } from "../../src/shared/errors.ts";
 import { Storage } from "../common/storage.ts";
 
 const plan = new Uint8Array(Buffer.from(LIMITS.float32[0], "base64"));
@@ -23,13 +27,21 @@ function fake(ms: number, gpu: boolean, { kernels = ["gemm", "gemm"], lost = fal
   let busy = 0;
   const device = {
     closed: false,
+    guest: false,
     opened: 0,
+    loads: 0,
     steps: 0,
     why: "",
     choice: { flavour: "simd128", threads: 1 },
-    gpu: { close: () => void (device.closed = true) },
+    close: () => {
+      assert.ok(device.guest, "the engine was closed with it");
+      device.closed = true;
+    },
     processor: gpu ? {} : undefined,
-    loadPlan: () => 1 as PlanHandle,
+    loadPlan: () => {
+      device.loads++;
+      return 1 as PlanHandle;
+    },
     describe: () => ({ kernels, range: [0, 0] }),
     allocate: (bytes: number) => ({ bytes }) as Buffer,
     ready: async () => undefined,
@@ -39,7 +51,7 @@ function fake(ms: number, gpu: boolean, { kernels = ["gemm", "gemm"], lost = fal
       else clock += ms * count;
     },
     readAll: async () => {
-      if (lost) throw new Error("the GPU was lost");
+      if (lost) throw new EngineError("the GPU was lost");
       clock += 3 + busy + (hiccups.shift() ?? 0);
       busy = 0;
     },
@@ -104,10 +116,15 @@ test("plans count as often as they run", async (t) => {
   assert.match(gpu.why, /take 230 ms on the GPU, 1300 ms in WebAssembly/);
 });
 
-test("for short runs no GPU is opened", async (t) => {
+test("for short runs no GPU is opened, and that is remembered", async (t) => {
   t.mock.method(performance, "now", () => clock);
   const gpu = fake(0, true);
-  assert.match(String(await faster(fake(0.1, false), "a", [work()], opens(gpu))), /less than 1 ms/);
+  const wasm = fake(0.1, false);
+  assert.match(String(await faster(wasm, "a", [work()], opens(gpu))), /less than 1 ms/);
+  assert.equal(wasm.steps, 4, "a warm run is enough");
+  const { loads } = wasm;
+  assert.match(String(await faster(wasm, "a", [work()], opens(gpu))), /less than 1 ms/);
+  assert.equal(wasm.loads, loads);
   assert.equal(gpu.opened, 0);
 });
 
@@ -119,8 +136,10 @@ test("of plans that take long, both run the same first steps", async (t) => {
   await faster(wasm, "a", [work()], opens(gpu));
   assert.equal(wasm.steps, 9); // three, and twice these
   assert.match(gpu.why, /take 63 ms on the GPU, 300 ms/);
-  const loop = fake(1, false, { kernels: ["loop_begin"] });
-  await assert.rejects(faster(loop, "a", [work(2)], opens(gpu)), /loops/);
+  const loop = fake(1, false, { kernels: ["gemm", "loop_begin"] });
+  for (let i = 0; i < 2; i++)
+    assert.match(String(await faster(loop, "a", [work(2)], opens(gpu))), /loops/);
+  assert.deepEqual([loop.steps, loop.loads], [0, 1]);
 });
 
 test("the choice is remembered for the adapter, and forgotten when that changes", async (t) => {
@@ -162,14 +181,71 @@ test("a result ends after a month", async (t) => {
   assert.ok(gpu.steps > steps);
 });
 
-test("a GPU that is lost meanwhile is closed, and nothing is kept of it", async (t) => {
+test("a GPU that is lost meanwhile is closed, and not asked again on this day", async (t) => {
   t.mock.method(performance, "now", () => clock);
+  let now = 0;
+  t.mock.method(Date, "now", () => now);
   const gpu = fake(1, true, { lost: true });
-  await assert.rejects(faster(fake(20, false), "a", [work()], opens(gpu)), /was lost/);
+  assert.match(String(await faster(fake(20, false), "a", [work()], opens(gpu))), /was lost/);
   assert.ok(gpu.closed);
   const next = fake(1, true);
+  assert.match(String(await faster(fake(20, false), "a", [work()], opens(next))), /was lost/);
+  assert.equal(next.opened, 0);
+  now = 2 * 86_400_000;
   assert.equal(await faster(fake(20, false), "a", [work()], opens(next)), next);
   assert.ok(next.steps > 0);
+});
+
+test("what another cause had is not remembered", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  const offline = () => Promise.reject(new TypeError("no network"));
+  await assert.rejects(faster(fake(20, false), "a", [work()], offline), /no network/);
+  const gpu = fake(1, true);
+  assert.equal(await faster(fake(20, false), "a", [work()], opens(gpu)), gpu);
+});
+
+test("a remembered GPU that does not open in time is not waited for", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  await faster(fake(20, false), "a", [work()], opens(fake(1, true)));
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const gpu = fake(1, true);
+  let answer: () => void = () => undefined;
+  const opening = new Promise<typeof gpu>((resolve) => {
+    answer = () => resolve(gpu);
+  });
+  const found = faster(fake(20, false), "a", [work()], () => opening);
+  for (let i = 0; i < 20; i++) await new Promise(setImmediate);
+  t.mock.timers.tick(4000);
+  assert.match(String(await found), /no measurement/);
+  answer();
+  for (let i = 0; i < 5; i++) await new Promise(setImmediate);
+  assert.ok(gpu.closed);
+});
+
+test("steps that read a weight of 1 GB are not measured, nor is it allocated", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  const large = plan.slice();
+  const view = new DataView(large.buffer);
+  const { planHeader, slotEntry } = LAYOUT;
+  const table = Number(view.getBigUint64(planHeader.at.slots_at, true));
+  view.setBigUint64(table + slotEntry.bytes + slotEntry.at.bytes, 1n << 30n, true);
+  const steps = slotsOfSteps(large);
+  const { initCount, steps: parts } = partsOf(plan);
+  const read = parts
+    .slice(initCount)
+    .map(({ operands }) =>
+      operands.flatMap((o) => (o && o.buffer >= BUFFERS.SLOT0 ? [o.buffer - BUFFERS.SLOT0] : [])),
+    );
+  assert.deepEqual(steps, read);
+  const readers = steps.filter((slots) => slots.includes(1)).length;
+  assert.ok(readers > 0);
+  const wasm = fake(20, false, { kernels: steps.map(() => "gemm") });
+  const allocate = t.mock.method(wasm, "allocate");
+  const works = [{ ...work(), plan: large }];
+  const found = await faster(wasm, "a", works, opens(fake(1, true)));
+  assert.ok(allocate.mock.calls.every(({ arguments: [bytes] }) => bytes < 1 << 27));
+  if (readers === steps.length) assert.match(String(found), /too large to measure/);
+  else assert.equal(wasm.steps % (steps.length - readers), 0);
 });
 
 test("a GPU that does not answer is closed when it does", async (t) => {

@@ -9,7 +9,7 @@ from typing import Literal
 from ...errors import InputError
 from ..native import nfd, written
 from .english_letters import CONSONANTS, spelled
-from .english_numbers import cardinal, digits, ordinal, year
+from .english_numbers import THOUSANDS, cardinal, digits, ordinal, year
 
 Alphabet = Literal["espeak", "kokoro"]
 
@@ -173,9 +173,10 @@ class English:
             sign = SIGNS[piece] if piece in SIGNS else piece
             at += 1
             if _is_digit(piece[0]):
-                for word in _number(piece, pieces[at - 2], after):
+                large = _large(pieces[at - 2], pieces[at : at + 2])
+                for word in _number(piece, pieces[at - 2], after, large):
                     made.append(self._word(word))
-                at += 1 if after in ORDERS else 0
+                at += 2 if large else 1 if _is_place(piece, after) else 0
             elif _is_letter(sign[0]):
                 made.append(self._read_word(sign, after, pieces[at + 1 :], loud))
                 at += 1 if after == "." and made[-1].ends else 0
@@ -288,27 +289,68 @@ def _is_digit(c: str) -> bool:
     return "0" <= c <= "9"
 
 
-def _number(piece: str, before: str, after: str) -> list[str]:
-    """The words of a number."""
-    if after in ORDERS:
-        return ordinal(piece.replace(",", ""))
-    if ":" in piece:  # a time
-        hours, minutes = piece.split(":")[:2]
-        late = ["oh", *cardinal(minutes[1:])] if minutes.startswith("0") else cardinal(minutes)
-        return [*cardinal(hours), *([] if minutes == "00" else late)]
-    parts = piece.replace(",", "").split(".")
-    whole = parts[0]
+def _is_place(piece: str, after: str) -> bool:
+    """Whether a number is one of an order: 3 before "rd", but not 3.5."""
+    return after in ORDERS and "." not in piece and ":" not in piece
+
+
+def _large(before: str, rest: Sequence[str]) -> str:
+    """Of an amount of money, the word of thousands after it; "": there is none."""
+    if before not in MONEY or len(rest) < 2 or rest[0] != " ":
+        return ""
+    word = rest[1].lower()
+    return word if word in THOUSANDS else ""
+
+
+def _number(piece: str, before: str, after: str, large: str) -> list[str]:
+    """The words of a number. large: of `_large`."""
+    plain = piece.replace(",", "")
+    if _is_place(piece, after):
+        return ordinal(plain)
+    if ":" in piece:
+        return _time(plain.split(":"))
     if before in MONEY:
-        one, many = MONEY[before]
-        cents = parts[1] if len(parts) > 1 else "00"
-        more = [] if cents == "00" else cardinal(cents)
-        return [*cardinal(whole), one if whole == "1" else many, *more]
-    if len(parts) == 1 and len(piece) == 4 and "1100" <= piece < "2100":
+        return _money(plain, MONEY[before], large)
+    if len(piece) == 4 and plain == piece and "." not in piece and "1100" <= piece < "2100":
         return year(piece)
-    words = cardinal(whole)
+    return _decimal(plain)
+
+
+def _decimal(text: str) -> list[str]:
+    """The words of digits, with full stops."""
+    parts = text.split(".")
+    words = cardinal(parts[0])
     for fraction in parts[1:]:
         words = [*words, "point", *digits(fraction)]
     return words
+
+
+def _time(fields: Sequence[str]) -> list[str]:
+    """The words of hours, minutes and seconds: "oh" before one digit, nothing for a full hour."""
+    words = _decimal(fields[0])
+    for field in fields[1:]:
+        if field == "00" and len(fields) == 2:
+            continue
+        late = ["oh"] if field.startswith("0") and len(field.split(".")[0]) == 2 else []
+        words = [*words, *late, *_decimal(field[1:] if late else field)]
+    return words
+
+
+def _money(text: str, names: tuple[str, str], large: str) -> list[str]:
+    """The words of an amount: dollars and cents, or of a decimal number of thousands."""
+    one, many = names
+    parts = text.split(".")
+    whole = parts[0]
+    if large:
+        return [*_decimal(text), large, many]
+    cents = parts[1] if len(parts) > 1 else "00"
+    if len(parts) > 2 or len(cents) > 2:
+        return [*_decimal(text), many]
+    cents = f"{cents}0" if len(cents) == 1 else cents
+    words = [*cardinal(whole), one if whole == "1" else many]
+    if cents == "00":
+        return words
+    return [*words, *(["oh", *cardinal(cents[1:])] if cents.startswith("0") else cardinal(cents))]
 
 
 def _joined(said: Sequence[Word]) -> str:

@@ -9,8 +9,10 @@ import {
   chooseBuild,
   FLAVOURS,
   type Flavour,
+  fileName,
   type Platform,
   platform,
+  storedBuild,
   WIDE_FLAVOUR,
 } from "../../shared/platform.ts";
 import { digestOf } from "../../shared/sha256.ts";
@@ -66,12 +68,10 @@ function fileOf(
 ): { file: EngineFile; shared: boolean } {
   const named = typeof engineUrl === "object" && engineUrl[build];
   if (named) return { file: named, shared: true };
-  if (/^simd128(-full)?$/.test(build)) {
-    const { file } = fileOf(engineUrl, build.replace("simd128", "simd128-threads"));
-    return { file, shared: false };
-  }
+  const stored = storedBuild(build);
+  if (stored !== build) return { file: fileOf(engineUrl, stored).file, shared: false };
   if (typeof engineUrl === "string")
-    return { file: new URL(`edgewise-${build}.wasm`, engineUrl).href, shared: true };
+    return { file: new URL(fileName(build), engineUrl).href, shared: true };
   throw new EngineError(
     `there is no engine '${build}'`,
     "env.engineUrl",

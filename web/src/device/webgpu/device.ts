@@ -58,6 +58,10 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   private next: GpuDevice | undefined;
   /** Plans that were loaded before they were asked for. */
   private readonly begun = new Map<Uint8Array, PlanHandle>();
+  /** Plans that the engine holds for it. */
+  private readonly loaded = new Set<PlanHandle>();
+  /** Whether the engine beside it serves others, too: `close` leaves that as it was. */
+  guest = false;
 
   /** @param restarted when it took the place of a lost one, as of performance.now() */
   private constructor(
@@ -142,10 +146,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   /** Frees what the engine holds for it. */
   private abandon(): void {
     const { wasm, plans, copies } = this;
-    for (const [handle, plan] of plans) {
-      wasm.freePlan(handle);
-      plan.free();
-    }
+    for (const handle of [...this.loaded]) this.unload(handle);
+    for (const plan of plans.values()) plan.free();
     plans.clear();
     for (const [address] of copies.values()) wasm.host.free(address);
     copies.clear();
@@ -396,6 +398,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     this.begun.delete(bytes);
     if (begun !== undefined) return begun;
     const handle = this.wasm.loadPlan(bytes, where, title, notes);
+    this.loaded.add(handle);
     const make = () => {
       const plan = new GpuPlan(this, handle, bytes, kinds, where);
       this.plans.set(handle, plan);
@@ -472,11 +475,16 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   freePlan(handle: PlanHandle): void {
     if (this.gpu.lost) return;
     this.add(() => {
-      this.wasm.freePlan(handle);
+      this.unload(handle);
       this.plans.get(handle)?.free();
       this.plans.delete(handle);
       this.arenas.mend();
     });
+  }
+
+  /** Frees a plan in the engine, once: its handle may then be another plan's. */
+  private unload(handle: PlanHandle): void {
+    if (this.loaded.delete(handle)) this.wasm.freePlan(handle);
   }
 
   plan(handle: PlanHandle): GpuPlan {
@@ -562,9 +570,10 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   }
 
   close(): void {
+    if (this.guest) this.abandon();
     this.transfers.close();
     this.memory.close();
     this.gpu.close();
-    this.wasm.close();
+    if (!this.guest) this.wasm.close();
   }
 }

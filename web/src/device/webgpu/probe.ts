@@ -4,11 +4,13 @@
 
 import { LOOP } from "../../gen/kernels.ts";
 import { SLOT_GROWS } from "../../gen/plan_format.ts";
+import { EdgewiseError } from "../../shared/errors.ts";
 import { folder } from "../../shared/files/folders.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import { VERSION } from "../../shared/version.ts";
+import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, PlanHandle } from "../device.ts";
-import { slotsOfPlan } from "../plan-header.ts";
+import { slotsOfPlan, slotsOfSteps } from "../plan-header.ts";
 
 /** A GPU must take this part of WebAssembly's time; so neither choice loses more than that. */
 const WORTH = 0.9;
@@ -20,14 +22,17 @@ const MAX_MS = 300;
 const RUNS_MS = 60;
 /** What `auto` may wait for a GPU's measurement. */
 const PATIENCE_MS = 4000;
-/** Bytes of weights, beyond which slots share memory: more than caches of processors hold. */
+/**
+ * Bytes of weights, beyond which slots share memory: more than caches of processors hold. A weight
+ * that is larger is not measured: WebAssembly's memory never shrinks.
+ */
 const WEIGHTS = 1 << 26;
 /** Bytes of a slot that grows with the text. */
 const GROWN = 1 << 22;
 /** What a first register counts, such as tokens, where the plan takes as many. */
 const USUAL = 128;
 const DAY_MS = 86_400_000;
-/** Days for which a result is kept; one that did not come in time may come on another day. */
+/** Days for which a result is kept; a GPU that was late or failed may do better on another day. */
 const DAYS = 30;
 const DAYS_LATE = 1;
 /** Models whose results are kept. */
@@ -50,21 +55,23 @@ interface Timed extends Device {
 
 /** A GPU that was opened to be measured. */
 interface Probed extends Timed {
-  readonly gpu: { close(): void };
+  guest: boolean;
   why: string;
 }
 
-/** Milliseconds of the works on both devices. `gpu`: null if they took too long to wait for. */
+/** Milliseconds of the works on both devices. `gpu`: null if there is no measurement. */
 interface Times {
   gpu: number | null;
   wasm: number;
+  /** Why there is none; undefined: it took too long to wait for. */
+  why?: string;
   /** When it is measured again, as of Date.now(). */
   until: number;
 }
 
 /** Whether a GPU is worth it, and what is said about it. */
-export function verdict({ gpu, wasm }: Pick<Times, "gpu" | "wasm">): [boolean, string] {
-  if (gpu === null) return [false, `the GPU gave no measurement within ${PATIENCE_MS} ms`];
+export function verdict({ gpu, wasm, why: none }: Omit<Times, "until">): [boolean, string] {
+  if (gpu === null) return [false, none ?? `the GPU gave no measurement within ${PATIENCE_MS} ms`];
   const ms = (x: number): string => `${Number(x.toPrecision(2))} ms`;
   const why = `runs of its plans take ${ms(gpu)} on the GPU, ${ms(wasm)} in WebAssembly`;
   return [gpu < WORTH * wasm, why];
@@ -86,30 +93,86 @@ export async function faster<T extends Probed>(
 ): Promise<T | string> {
   const kept = await Kept.of(adapter);
   const key = keyOf(wasm, works);
+  const keep = (times: Omit<Times, "until">, days: number): Promise<void> =>
+    kept.set(key, { ...times, until: Date.now() + days * DAY_MS });
   const known = kept.get(key);
-  if (known) {
-    const [worth, why] = verdict(known);
-    return worth ? Object.assign(await open(), { why }) : why;
-  }
+  if (known && !verdict(known)[0]) return verdict(known)[1];
   const parts: Part[] = [];
-  for (const work of works) parts.push(await inWasm(wasm, work));
-  const ms = sumOf(parts);
-  const runs = works.reduce((sum, { times }) => sum + times, 0);
-  if (ms < MIN_MS * runs) return `a run takes less than ${MIN_MS} ms in WebAssembly`;
-  const found = await within(() => open(), parts);
-  const times = { gpu: found ? found.ms : null, wasm: ms };
-  const days = found ? DAYS : DAYS_LATE;
-  await kept.set(key, { ...times, until: Date.now() + days * DAY_MS });
+  if (!known) {
+    const why = await measured(wasm, works, parts);
+    if (why !== undefined) {
+      await keep({ gpu: null, wasm: 0, why }, DAYS);
+      return why;
+    }
+  }
+  let found: { gpu: T; ms: number } | undefined;
+  let failure: string | undefined;
+  try {
+    found = await within(open, parts);
+  } catch (e) {
+    // not what has another cause: a file that could not be loaded, an engine that was closed
+    if (!(e instanceof EdgewiseError) || wasm.memoryBytes === 0) throw e;
+    failure = message(e);
+  }
+  const times = (found && known) || {
+    gpu: found ? found.ms : null,
+    wasm: known ? known.wasm : sumOf(parts),
+    ...(failure === undefined ? {} : { why: failure }),
+  };
+  if (times !== known) await keep(times, found ? DAYS : DAYS_LATE);
   const [worth, why] = verdict(times);
   if (worth) return Object.assign(found!.gpu, { why });
-  found?.gpu.gpu.close();
+  if (found) leave(found.gpu);
   return why;
+}
+
+/** Closes a GPU; the engine beside it goes on, without what it held for the GPU. */
+function leave(gpu: Probed): void {
+  gpu.guest = true;
+  gpu.close();
+}
+
+/**
+ * Measures works in WebAssembly.
+ * @param parts receives what was measured
+ * @returns why no GPU is opened; undefined: one is measured, too
+ */
+async function measured(
+  wasm: Timed,
+  works: readonly Work[],
+  parts: Part[],
+): Promise<string | undefined> {
+  if (works.some((work) => hasLoops(wasm, work))) return "plans with loops run in WebAssembly";
+  for (const work of works) parts.push(await inWasm(wasm, work));
+  if (!parts.some(({ spans }) => spans.length))
+    return `its weights are too large to measure (${megabytes(WEIGHTS)} and more)`;
+  const runs = works.reduce((sum, { times }) => sum + times, 0);
+  if (sumOf(parts) < MIN_MS * runs && works.every((work) => !tooLarge(work).size))
+    return `a run takes less than ${MIN_MS} ms in WebAssembly`;
+  return undefined;
+}
+
+function hasLoops(wasm: Timed, { plan, kinds }: Work): boolean {
+  const handle = wasm.loadPlan(plan, "probe", "probe", undefined, kinds);
+  try {
+    return wasm.describe(handle).kernels.includes(LOOP);
+  } finally {
+    wasm.freePlan(handle);
+  }
+}
+
+/** Slots of weights that are not measured. */
+function tooLarge({ plan, kinds }: Work): Set<number> {
+  const isLarge = (slot: number, bytes: number): boolean =>
+    bytes > WEIGHTS && (kinds[slot] === "weight" || kinds[slot] === "computed");
+  return new Set(slotsOfPlan(plan)!.flatMap(({ bytes }, i) => (isLarge(i, bytes) ? [i] : [])));
 }
 
 /** What of a work was run, and how long it took. */
 interface Part {
   work: Work;
-  steps: number;
+  /** Ranges of steps: the first one, and how many. */
+  spans: [first: number, count: number][];
   ms: number;
 }
 
@@ -138,7 +201,7 @@ async function within<T extends Probed>(
       }
       ms = sumOf(found);
     } finally {
-      if (late || ms === undefined) gpu.gpu.close();
+      if (late || ms === undefined) leave(gpu);
     }
     return { gpu, ms };
   };
@@ -153,25 +216,39 @@ async function within<T extends Probed>(
   return Promise.race([measuring, deadline]).finally(() => clearTimeout(timer));
 }
 
-/** Measures a plan in WebAssembly: of one that takes long, the first steps. */
+/**
+ * Measures a plan in WebAssembly: of one that takes long, the first steps; none that read a weight
+ * that is too large.
+ */
 function inWasm(wasm: Timed, work: Work): Promise<Part> {
   return bound(wasm, work, async (handle) => {
-    const { kernels } = wasm.describe(handle);
-    if (kernels.includes(LOOP)) throw new Error("plans with loops run in WebAssembly");
-    let steps = 0;
+    const { length } = wasm.describe(handle).kernels;
+    const large = tooLarge(work);
+    const used = large.size ? slotsOfSteps(work.plan) : [];
+    const spans: Part["spans"] = [];
     const begin = performance.now();
-    while (steps < kernels.length && performance.now() - begin < MAX_MS)
-      wasm.runSteps(handle, steps++, 1, "probe");
-    const run = async () => wasm.runSteps(handle, 0, steps, "probe");
-    return { work, steps, ms: await least(run) };
+    for (let step = 0; step < length && performance.now() - begin < MAX_MS; step++) {
+      if (used[step]?.some((slot) => large.has(slot))) continue;
+      wasm.runSteps(handle, step, 1, "probe");
+      const last = spans.at(-1);
+      if (last && last[0] + last[1] === step) last[1]++;
+      else spans.push([step, 1]);
+    }
+    const run = async () => runSpans(wasm, handle, spans);
+    return { work, spans, ms: spans.length ? await least(run, MIN_MS) : 0 };
   });
 }
 
+function runSpans(device: Timed, handle: PlanHandle, spans: Part["spans"]): void {
+  for (const [first, count] of spans) device.runSteps(handle, first, count, "probe");
+}
+
 /** Milliseconds of as many steps on a GPU, with the wait for the outputs. */
-function onGpu(gpu: Timed, { work, steps }: Part): Promise<number> {
+async function onGpu(gpu: Timed, { work, spans }: Part): Promise<number> {
+  if (!spans.length) return 0;
   return bound(gpu, work, async (handle, outputs) => {
     const run = async () => {
-      gpu.runSteps(handle, 0, steps, "probe");
+      runSpans(gpu, handle, spans);
       await gpu.readAll!(outputs.map((buffer) => [buffer, buffer.bytes]));
     };
     await gpu.ready();
@@ -180,8 +257,8 @@ function onGpu(gpu: Timed, { work, steps }: Part): Promise<number> {
   });
 }
 
-/** The least milliseconds of two runs or more. */
-async function least(run: () => Promise<void>): Promise<number> {
+/** The least milliseconds of two runs or more; of one, if it takes less than `enough`. */
+async function least(run: () => Promise<void>, enough = 0): Promise<number> {
   let least = Infinity;
   const begin = performance.now();
   for (let runs = 0, now = begin; runs < 2 || now - begin < RUNS_MS; runs++) {
@@ -189,6 +266,7 @@ async function least(run: () => Promise<void>): Promise<number> {
     const done = performance.now();
     least = Math.min(least, done - now);
     now = done;
+    if (least < enough) break;
   }
   return Math.max(least, 0.005); // clocks of pages are coarse
 }
@@ -206,6 +284,7 @@ async function bound<T>(
   const handle = device.loadPlan(plan, "probe", "probe", undefined, kinds);
   const held: Buffer[] = [];
   const outputs: Buffer[] = [];
+  const large = tooLarge({ plan, kinds, times: 1 });
   const weights = new Shared((bytes) => {
     const buffer = device.allocate(bytes, "a measurement", device.processor ? "weight" : false);
     held.push(buffer);
@@ -215,7 +294,7 @@ async function bound<T>(
     const grows = slots.some(({ flags }) => flags & SLOT_GROWS);
     slots.forEach(({ bytes, flags }, slot) => {
       const kind = kinds[slot]!;
-      if (kind === "temp") return; // the device's own
+      if (kind === "temp" || large.has(slot)) return; // the device's own; not run
       if (kind === "weight" || kind === "computed")
         return device.bind(handle, slot, weights.of(bytes));
       const size = flags & SLOT_GROWS ? Math.min(bytes, GROWN) : bytes;
@@ -286,9 +365,9 @@ class Kept {
 
   get(key: string): Times | undefined {
     const found = Object.hasOwn(this.found, key) ? this.found[key] : undefined;
-    const { gpu, wasm, until } = found ?? {};
+    const { gpu, wasm, until, why = "" } = found ?? {};
     const numbers = [gpu ?? 0, wasm, until].every((x) => Number.isFinite(x));
-    return numbers && until! > Date.now() ? found : undefined;
+    return numbers && typeof why === "string" && until! > Date.now() ? found : undefined;
   }
 
   async set(key: string, times: Times): Promise<void> {

@@ -12,7 +12,7 @@
 
 import { WORKER_PARTS } from "../../gen/worker_parts.ts";
 import { StorageError } from "../../shared/errors.ts";
-import { chooseBuild, platform, WIDE_FLAVOUR } from "../../shared/platform.ts";
+import { chooseBuild, fileName, platform, WIDE_FLAVOUR } from "../../shared/platform.ts";
 import { trusted, trustedRemedy } from "../../shared/trusted.ts";
 import { message } from "../../shared/words.ts";
 import { cachePrefix, type KeepAnswer, type KeepRequest, type KeptFiles } from "./messages.ts";
@@ -181,7 +181,7 @@ async function loaded(): Promise<Set<string>> {
     const engines = [chooseBuild(have).flavour];
     const { usage = 0 } = (await navigator.storage?.estimate?.().catch(() => undefined)) ?? {};
     if (have.wide && usage > MANY_BYTES) engines.push(WIDE_FLAVOUR);
-    for (const build of engines) found.add(new URL(`engine/edgewise-${build}.wasm`, MODULE).href);
+    for (const build of engines) found.add(new URL(`engine/${fileName(build)}`, MODULE).href);
     for (const name of WORKER_PARTS) found.add(new URL(`${name}.js`, MODULE).href);
   }
   return found;

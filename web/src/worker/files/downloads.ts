@@ -89,6 +89,11 @@ export class Downloads {
     return kept.length > 0 && kept.every(Boolean);
   }
 
+  /** Whether a file is completely stored, so that a source of it downloads nothing. */
+  async isKept(url: string): Promise<boolean> {
+    return this.keeps && !!(await readLink(url))?.complete;
+  }
+
   /** What the hub says of a file; null if it does not exist, undefined if that is not known. */
   known(url: string): KnownFile | null | undefined {
     return this.listing?.find(url);

@@ -24,17 +24,29 @@ export class ModelFiles {
    * @param external addresses or contents of external data; other files are looked up in the
    *   folder of the model's address
    * @param fetching makes a source of an address
+   * @param isKept whether the file of an address is completely in the browser's storage
    */
   constructor(
     private readonly model: string | Blob,
     private readonly external: Record<string, Blob | string>,
     private readonly fetching: (url: string) => Remote,
+    private readonly isKept: (url: string) => Promise<boolean> = async () => false,
   ) {
     this.name =
       typeof model === "string" ? nameOf(model) : model instanceof File ? model.name : "model";
     if (model instanceof Blob) this.whole.set(this.name, model);
     for (const [name, file] of Object.entries(external))
       if (file instanceof Blob) this.whole.set(name, file);
+  }
+
+  /** Whether a session of the same files would download none of them. */
+  async local(): Promise<boolean> {
+    const names = new Set([this.name, ...Object.keys(this.external), ...this.marks.keys()]);
+    for (const name of names) {
+      const url = this.address(name);
+      if (url !== undefined && !(await this.isKept(url))) return false;
+    }
+    return true;
   }
 
   /** Files that are completely available. */

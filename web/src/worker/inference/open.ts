@@ -42,7 +42,7 @@ import { Python, type PythonHost } from "./python.ts";
 /** Starts Python; replaced in tests. */
 export type StartPython = (urls: Urls, signal: AbortSignal) => PythonHost;
 
-const inWorker: StartPython = (urls, signal) => new Compiler(urls, signal);
+export const inWorker: StartPython = (urls, signal) => new Compiler(urls, signal);
 
 /** A model with nothing loaded. */
 function made(
@@ -88,7 +88,8 @@ export async function openModel(
     ? await openOnnx(
         async () => {
           await begun;
-          return new ModelFiles(model as string | Blob, request.external, fetching);
+          const isKept = (url: string) => downloads!.isKept(url);
+          return new ModelFiles(model as string | Blob, request.external, fetching, isKept);
         },
         () => startPython(urls, signal),
         // compared with Python's download, the full engine is small

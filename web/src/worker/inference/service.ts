@@ -16,7 +16,7 @@ import { graphs } from "../package/parse.ts";
 import { PlanLibrary } from "./library.ts";
 import { graphOf, type InferenceInfo, modelInfo } from "./manifest.ts";
 import { CopyLost, InferenceModel } from "./model.ts";
-import { openModel } from "./open.ts";
+import { inWorker, openModel, type StartPython } from "./open.ts";
 
 graphs.read = graphOf;
 
@@ -155,32 +155,72 @@ export class InferenceService {
 
   /**
    * Moves to a GPU, where `auto` was asked for and it runs faster what was compiled here. Plans are
-   * those that were stored; not while outputs stay in the engine.
+   * those that were stored; not while outputs stay in the engine, nor where files would be
+   * downloaded again. The model stays in WebAssembly until it is complete on the GPU.
    */
   private async improve(warn: Warn): Promise<void> {
     const { model } = this;
     if (!model || this.broken) return;
-    const { library } = model;
+    const { library, info } = model;
     const works = [...library.compiled.values()];
     library.compiled.clear();
     if (!works.length || !library.compiling?.kept || model.holds) return;
-    const device = await fasterOf(library.device, () => works);
-    model.info.device = device.info;
-    if (device === library.device) return;
+    const before = library.device;
+    if (before.options.adapter === undefined || before.info.name !== "wasm") return;
+    const gone = (): boolean => this.ended.signal.aborted || this.model !== model;
+    if (!(await library.compiling.files.local()))
+      before.options.whyNotGpu ??= "the model's files would be downloaded again: store them";
+    if (gone()) return;
+    const device = await fasterOf(before, () => works);
+    info.device = before.info;
+    if (device === before) return;
+    device.guest = true;
+    if (gone()) return device.close();
+    let moved: InferenceModel;
+    try {
+      moved = await this.movedTo(device, warn);
+    } catch (e) {
+      before.options.whyNotGpu = `the model could not be moved to the GPU (${message(e)})`;
+      info.device = before.info;
+      return;
+    }
+    if (gone()) return moved.device.close();
+    library.compiling.python.end();
     library.free();
     library.weights.free();
-    await this.recover(warn, device);
+    device.guest = false;
+    moved.follow(model);
+    this.model = moved;
+  }
+
+  /** The model on another device, with the plans that are stored; else the device is closed. */
+  private movedTo(device: Device, warn: Warn): Promise<InferenceModel> {
+    let opened = false;
+    let complete = false;
+    const open: typeof openDevice = async () => {
+      if (opened) throw new EngineError("its plans were not stored", "", "");
+      opened = true;
+      return device;
+    };
+    const start: StartPython = (urls, signal) => {
+      if (!complete) throw new EngineError("its plans were not stored", "", "");
+      return inWorker(urls, signal);
+    };
+    const progress: Progress = (event) => event.status === "warning" && warn(event.message);
+    return this.opening(this.request!, this.ended.signal, progress, start, open).then((moved) => {
+      complete = true;
+      return moved;
+    });
   }
 
   /**
    * Opens the model again on the device in the place of a lost GPU.
-   * @param faster the device, where none was lost
    * @returns false if no GPU was lost
    * @throws EngineError if it could not be opened; the next run tries it once more
    */
-  private async recover(warn: Warn, faster?: Device): Promise<boolean> {
+  private async recover(warn: Warn): Promise<boolean> {
     const before = this.opened();
-    let device = this.broken ? undefined : (faster ?? (await before.device.replacement?.()));
+    let device = this.broken ? undefined : await before.device.replacement?.();
     if (!device && !this.broken) return false;
     this.broken = true;
     before.library.compiling?.python.end();

@@ -366,6 +366,8 @@ export class EngineDecoder implements Decoder<DecoderState> {
       const count = sequence.past - (cache.sliding ? sequence.dropped : 0);
       return moves(cache, count, sequence.room, room);
     };
+    // before anything is freed: after an error, too, some caches are other buffers
+    for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
     const moved: Cache[] = [];
     const together = device.info.gpu || room < sequence.room;
     for (const some of together ? [growing] : growing.map((cache) => [cache])) {
@@ -391,7 +393,6 @@ export class EngineDecoder implements Decoder<DecoderState> {
       moved.push(...some);
     }
     sequence.room = room;
-    for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
   }
 
   /** Empties the states of fixed shape. */

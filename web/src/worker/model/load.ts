@@ -4,6 +4,7 @@
 import type { Device } from "../../device/device.ts";
 import { fasterOf, forPlans, openDevice, withKernels, withRoom } from "../../device/open.ts";
 import { MEDIA } from "../../device/options.ts";
+import { KINDS } from "../../logic/tasks/names.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import {
@@ -241,9 +242,29 @@ function mixes({ weights }: Pick<Manifest, "weights">): boolean {
   return [...weights.values()].some(({ experts = 1 }) => experts > 1);
 }
 
-/** What the device must have: kernels, and the functions for pictures or sound. */
-function needs({ kernels, processor }: Manifest): readonly string[] {
-  const media = ["image", "vision", "audio", "diffusion"].some((kind) => kind in processor);
+/** Parts of a processor that take pictures or sounds. */
+const MEDIA_PARTS = [
+  "image",
+  "vision",
+  "audio",
+  "sounds",
+  "hearing",
+  "voice_activity",
+  "diffusion",
+];
+/** Graphs that hear the voice that a text is to be said with (logic/speech). */
+const HEARING = ["speech_encoder", "mimi_encoder"];
+
+/**
+ * What the device must have: kernels, and the functions that resample, for models that take
+ * pictures or sounds: a microphone has another rate than they.
+ */
+function needs({ kernels, processor, task, programs }: Manifest): readonly string[] {
+  const media =
+    KINDS.get(task) === "sound" ||
+    task === "codec" ||
+    HEARING.some((graph) => programs?.has(graph)) ||
+    MEDIA_PARTS.some((part) => part in processor);
   return media ? [...kernels, MEDIA] : kernels;
 }
 
