@@ -16,7 +16,7 @@ ISOLATION = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
 }
-PARTS = ("edgewise.js", "worker*.js", "offline.js", "sw.js", "engine", "demo")
+PARTS = ("edgewise.js", "worker*.js", "phonemes.js", "offline.js", "sw.js", "engine", "demo")
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):

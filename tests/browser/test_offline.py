@@ -218,8 +218,9 @@ def test_the_engine_for_large_models(context: BrowserContext, site: Site) -> Non
                 const { keepOffline } = await import("/offline.js");
                 navigator.storage.estimate = async () => ({ usage });
                 await keepOffline();
-                const [name] = await caches.keys();
-                return (await (await caches.open(name)).keys()).map(({ url }) => url);
+                const names = await caches.keys();
+                const all = names.map(async (name) => (await caches.open(name)).keys());
+                return (await Promise.all(all)).flat().map(({ url }) => url);
             }""",
             usage,
         )
