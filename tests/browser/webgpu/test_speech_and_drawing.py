@@ -133,6 +133,7 @@ def test_drawing(gpu_visit, packages):
     pictures, dispatches = [], []
     for device in ("webgpu", "wasm"):
         gpu_visit.run(OPEN, device)
+        gpu_visit.run(DRAW)  # plans test their kernels before the first run
         in_workers(gpu_visit.page, COUNT)
         pictures.append(gpu_visit.run(DRAW))
         # before the workers end: a worker that ends never answers
