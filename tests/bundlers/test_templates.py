@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from browser.chromium import CHROMIUM, FLAGS
 from edgewise.compiler.compile import compile_package
 from edgewise.host.session.open import folder_files
-from playwright.sync_api import Browser
+from playwright.sync_api import Page
 
 from .conftest import ROOT
 from .test_bundlers import from_cdn
@@ -18,6 +19,7 @@ from .test_bundlers import from_cdn
 CREATE = ROOT / "web" / "create" / "index.mjs"
 TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 QUESTION = "Once upon a time"
+ONLY = "--disable-extensions-except"
 
 
 def create(folder: Path, template: str) -> str:
@@ -50,20 +52,15 @@ def chat(tmp_path_factory) -> tuple[Path, str]:
     return package, said if isinstance(said, str) else said[-1]["content"]
 
 
-def talk(browser: Browser, url: str, asked: list[str]) -> str:
+def talk(page: Page, url: str) -> str:
     """What a page of a template answers."""
-    page = browser.new_page()
-    from_cdn(page, asked)
-    try:
-        page.goto(url)
-        page.fill("input", QUESTION)
-        page.click("button:enabled", timeout=120_000)
-        page.wait_for_selector("p.assistant:not(:empty)", timeout=120_000)
-        page.wait_for_selector("button:enabled", timeout=120_000)
-        assert page.inner_text("p.user") == QUESTION
-        return page.text_content("p.assistant")
-    finally:
-        page.close()
+    page.goto(url)
+    page.fill("input", QUESTION)
+    page.click("button:enabled", timeout=120_000)
+    page.wait_for_selector("p.assistant:not(:empty)", timeout=120_000)
+    page.wait_for_selector("button:enabled", timeout=120_000)
+    assert page.inner_text("p.user") == QUESTION
+    return page.text_content("p.assistant")
 
 
 def test_page(browser, serve, chat, tmp_path) -> None:
@@ -73,9 +70,38 @@ def test_page(browser, serve, chat, tmp_path) -> None:
     assert "npx serve" in create(folder, "page")
     shutil.copy(package, folder)
     asked: list[str] = []
-    found = talk(browser, serve(folder) + "/index.html?model=/chat.edge", asked)
+    page = browser.new_page()
+    from_cdn(page, asked)
+    try:
+        found = talk(page, serve(folder) + "/index.html?model=/chat.edge")
+    finally:
+        page.close()
     assert found.strip() == answer.strip() and asked
     assert "<title>my-app</title>" in (folder / "index.html").read_text()
+
+
+def test_extension(playwright, chat, tmp_path) -> None:
+    """The panel of the built extension, which has no file from elsewhere."""
+    package, answer = chat
+    folder = tmp_path / "writer"
+    assert "npm run build" in create(folder, "extension")
+    (folder / "node_modules").symlink_to(ROOT / ".build" / "bundlers" / "node_modules")
+    shutil.copy(package, folder / "src" / "model.edge")
+    subprocess.run(["node", "build.mjs"], cwd=folder, check=True)
+    loaded = [f"{option}={folder}/dist" for option in ("--load-extension", ONLY)]
+    context = playwright.chromium.launch_persistent_context(
+        tmp_path / "profile", executable_path=CHROMIUM, headless=True, args=[*FLAGS, *loaded]
+    )
+    try:
+        asked: list[str] = []
+        context.on("request", lambda request: asked.append(request.url))
+        workers = context.service_workers
+        worker = workers[0] if workers else context.wait_for_event("serviceworker")
+        root = worker.url.removesuffix("background.js")
+        assert talk(context.new_page(), root + "panel.html").strip() == answer.strip()
+        assert asked and all(url.startswith((root, "blob:")) for url in asked)
+    finally:
+        context.close()
 
 
 def test_refusals(tmp_path) -> None:
@@ -83,7 +109,7 @@ def test_refusals(tmp_path) -> None:
     (tmp_path / "kept").write_text("")
     for folder, template, words in (
         (tmp_path, "page", "is not empty"),
-        (tmp_path / "new", "pages", "page, vite-react"),
+        (tmp_path / "new", "pages", "extension, page, vite-react"),
     ):
         command = ["node", CREATE, folder, "--template", template]
         done = subprocess.run(command, capture_output=True, text=True)

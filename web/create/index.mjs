@@ -46,9 +46,10 @@ for (const file of readdirSync(folder, { recursive: true, withFileTypes: true })
   // npm leaves .gitignore out of packages
   if (file.name === "gitignore") renameSync(path, join(folder, ".gitignore"));
 }
-const built = existsSync(join(folder, "package.json"));
+const described = join(folder, "package.json");
+const { scripts } = existsSync(described) ? JSON.parse(readFileSync(described, "utf8")) : {};
 console.log(
-  built
-    ? `cd ${folder}\nnpm install\nnpm run dev`
+  scripts
+    ? `cd ${folder}\nnpm install\nnpm run ${scripts.dev ? "dev" : "build"}`
     : `Serve ${folder} with any static server, such as: npx serve ${folder}`,
 );
