@@ -118,9 +118,8 @@ def test_bundler(browser, serve, everything, bundler, package) -> None:
     asked: list[str] = []
     found = title(browser, serve(out) + "/index.html", lambda page: from_cdn(page, asked))
     assert found == f"did {said}"
-    assert sorted(url.rsplit("/", 1)[1] for url in asked) == (
-        CDN_FILES if bundler in ("rollup", "esbuild") else []
-    )
+    names = {url.rsplit("/", 1)[1] for url in asked}  # two workers may ask for one file
+    assert sorted(names) == (CDN_FILES if bundler in ("rollup", "esbuild") else [])
 
 
 @pytest.mark.parametrize("bundler", slow_unless(lambda name: name in ("vite", "esbuild"), COMMANDS))

@@ -62,7 +62,8 @@ def test_framework(browser, serve, everything, name) -> None:  # noqa: F811
     page.goto(serve(folder / written) + "/index.html")
     output = page.wait_for_selector("output:not(:empty)", timeout=60_000)
     assert output.inner_text() == said
-    assert sorted(url.rsplit("/", 1)[1] for url in asked) == (CDN_FILES if app == "angular" else [])
+    names = {url.rsplit("/", 1)[1] for url in asked}  # two workers may ask for one file
+    assert sorted(names) == (CDN_FILES if app == "angular" else [])
     page.close()
 
 
@@ -78,5 +79,10 @@ def test_template(browser, serve, chat, tmp_path) -> None:  # noqa: F811
         )
     shutil.copy(package, folder / "dist")
     asked: list[str] = []
-    found = talk(browser, serve(folder / "dist") + "/index.html?model=/chat.edge", asked)
+    page = browser.new_page()
+    from_cdn(page, asked)
+    try:
+        found = talk(page, serve(folder / "dist") + "/index.html?model=/chat.edge")
+    finally:
+        page.close()
     assert (found.strip(), asked) == (answer.strip(), [])

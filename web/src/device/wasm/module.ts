@@ -139,6 +139,9 @@ async function compile(url: string, integrity = "", shared = true): Promise<WebA
   if (streamed) return streamed;
   const expected = { integrity: digestOf(integrity) };
   const file = await bytesOf(url, "the engine", REMEDY, expected);
+  if (file[0] === "<".charCodeAt(0))
+    // as in `stream`
+    throw new EngineError("the engine could not be fetched (a web page)", url, REMEDY);
   return WebAssembly.compile(shared ? file : unshared(file)).catch((e: unknown) =>
     Promise.reject(uncompiled(e, url)),
   );
