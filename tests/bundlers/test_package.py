@@ -21,8 +21,9 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 # The one file has 514 kB: it holds whatever is not beside it, and grows with the tasks' rules:
 # training alone with DoRA, pairs of sounds, texts and pictures, packing, averages, teachers,
 # estimates and cards by 20 kB.
-FILES_LIMIT, ONE_FILE_LIMIT = 297_000, 518_000
-INSTALL_LIMIT = 3_000_000
+FILES_LIMIT, ONE_FILE_LIMIT = 303_000, 528_000
+# 3 MB was the goal; mixtures beyond memory, the choice of `auto` and faster kernels took 55 kB more
+INSTALL_LIMIT = 3_060_000
 ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all builds
 WIDE_LIMIT = 156_000  # of the one with 64-bit addresses, which models beyond 4 GB alone load
 # The same of the part for GPUs that language models need, and of those with more shaders.
