@@ -3,18 +3,24 @@
 // snapshot.
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
+import { transform } from "../../web/node_modules/esbuild/lib/main.js";
 
 const [pyodideFolder, wheel, snapshot] = process.argv.slice(2);
 const { loadPyodide } = await import(`${pyodideFolder}/pyodide.mjs`);
 const { default: create } = await import(`${pyodideFolder}/pyodide.asm.mjs`);
-const memory = new Uint8Array(gunzipSync(readFileSync(snapshot)));
+const source = new URL("../../web/src/worker/compiler/snapshot.ts", import.meta.url);
+const { code } = await transform(readFileSync(source, "utf8"), { loader: "ts" });
+const { Snapshot } = await import(`data:text/javascript,${encodeURIComponent(code)}`);
+const memory = new Snapshot(new Blob([gunzipSync(readFileSync(snapshot))]).stream());
 async function room(settings) {
   const module = await create(settings);
-  while (module.HEAP8.length < memory.length) module._malloc(memory.length - module.HEAP8.length);
+  const size = await memory.size();
+  while (module.HEAPU8.length < size) module._malloc(size - module.HEAPU8.length);
+  await memory.restore(module.HEAPU8);
   return module;
 }
 const pyodide = await loadPyodide({
-  _loadSnapshot: memory,
+  _loadSnapshot: await memory.head(),
   stdLibURL: "/dev/null",
   createPyodideModule: room,
 });
