@@ -76,7 +76,7 @@ SPEAK = """
     for (const [given, more] of bad)
       errors.push(await ew.fineTune(asr, given, { ...options, ...more }).then(() => "", String));
     const list = asr.adapters.map(({ name, active }) => [name, active]);
-    const run = { ...options, name: "resumed", checkpoint: "pairs", max_steps: 4 };
+    const run = { ...options, name: "resumed", checkpoint: "pairs", max_steps: 40 };
     const whole = await ew.fineTune(asr, pairs, { ...run, checkpoint: undefined });
     const stop = new AbortController();
     const onStep = ({ step }) => step === 2 && stop.abort();
