@@ -11,7 +11,7 @@ import pytest
 from browser.chromium import CHROMIUM, FLAGS
 from edgewise.compiler.compile import compile_package
 from edgewise.host.session.open import folder_files
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from .conftest import ROOT
 from .test_bundlers import from_cdn
@@ -63,6 +63,16 @@ def talk(page: Page, url: str) -> str:
     return page.text_content("p.assistant")
 
 
+def talk_on_the_web(browser: Browser, url: str, asked: list[str]) -> str:
+    """The same in a new page, with a CDN, whose addresses are added to `asked`."""
+    page = browser.new_page()
+    from_cdn(page, asked)
+    try:
+        return talk(page, url)
+    finally:
+        page.close()
+
+
 def test_page(browser, serve, chat, tmp_path) -> None:
     """The page takes the library from the CDN, in the version of the script."""
     package, answer = chat
@@ -70,12 +80,7 @@ def test_page(browser, serve, chat, tmp_path) -> None:
     assert "npx serve" in create(folder, "page")
     shutil.copy(package, folder)
     asked: list[str] = []
-    page = browser.new_page()
-    from_cdn(page, asked)
-    try:
-        found = talk(page, serve(folder) + "/index.html?model=/chat.edge")
-    finally:
-        page.close()
+    found = talk_on_the_web(browser, serve(folder) + "/index.html?model=/chat.edge", asked)
     assert found.strip() == answer.strip() and asked
     assert "<title>my-app</title>" in (folder / "index.html").read_text()
 

@@ -14,7 +14,7 @@ import pytest
 from browser.conftest import browser, built  # noqa: F401  (fixtures)
 from bundlers.conftest import EVERYTHING, ROOT, everything, serve, text  # noqa: F401  (fixtures)
 from bundlers.test_bundlers import CDN_FILES, from_cdn
-from bundlers.test_templates import chat, create, talk  # noqa: F401  (fixture)
+from bundlers.test_templates import chat, create, talk_on_the_web  # noqa: F401  (fixture)
 
 APPS = ROOT / ".build" / "frameworks"
 SOURCES = Path(__file__).parent
@@ -79,10 +79,6 @@ def test_template(browser, serve, chat, tmp_path) -> None:  # noqa: F811
         )
     shutil.copy(package, folder / "dist")
     asked: list[str] = []
-    page = browser.new_page()
-    from_cdn(page, asked)
-    try:
-        found = talk(page, serve(folder / "dist") + "/index.html?model=/chat.edge")
-    finally:
-        page.close()
+    url = serve(folder / "dist") + "/index.html?model=/chat.edge"
+    found = talk_on_the_web(browser, url, asked)
     assert (found.strip(), asked) == (answer.strip(), [])

@@ -129,8 +129,9 @@ const FILES = {
 /** @throws InputError if a required file is missing, or a file is none */
 function artifacts(files: TrainingSessionCreateOptions): Record<string, Blob | string> {
   const given: Record<string, Blob | string> = {};
+  const all = optionsOf(files, "files");
   for (const [option, name] of Object.entries(FILES)) {
-    const file = optionsOf(files, "files")[option as keyof typeof FILES];
+    const file = all[option as keyof typeof FILES];
     if (file === undefined || file === null || file === "") {
       if (name === "checkpoint" || name === "train")
         throw new InputError("it is missing", option, "Give an address, or the file's bytes.");
