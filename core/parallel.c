@@ -10,7 +10,10 @@
  * that such a thread may have read are either valid, because the next job uses the other entry of
  * jobs[], or discarded when the exchange of the counter fails; this is why the fields are atomic.
  * Waiting spins briefly, then sleeps: with memory.atomic.wait in wasm, on a condition variable
- * elsewhere. */
+ * elsewhere.
+ *
+ * In wasm, threads from the engine's share on (ew_share) take no tasks, and sleep until it grows:
+ * the others steal their shares, so the number of tasks, and with it the results, stay. */
 #if !defined(_POSIX_C_SOURCE)
 #  define _POSIX_C_SOURCE 200809L
 #endif
@@ -137,9 +140,22 @@ static void work(ew_pool *p, uint32_t job, int32_t thread) {
   if (finished && atomic_fetch_add(&p->done, finished) + finished == count) wake(p, &p->done);
 }
 
+/* Sleeps while the engine's share leaves a thread out. */
+static void await_share(ew_pool *p, int32_t thread) {
+#  if defined(__wasm__)
+  int32_t *word = &p->engine->share;
+  for (int32_t n;
+       (n = __atomic_load_n(word, __ATOMIC_SEQ_CST)) <= thread && !atomic_load(&p->stop);)
+    ew_wait(word, n);
+#  else
+  (void)p, (void)thread;
+#  endif
+}
+
 static void serve(ew_pool *p, int32_t thread) {
   uint32_t seen = 0;
   while (!atomic_load(&p->stop)) {
+    await_share(p, thread);
     uint32_t job = atomic_load(&p->job);
     if (job != seen) work(p, seen = job, thread);
     sleep_on(p, &p->job, seen);
@@ -193,6 +209,8 @@ void ew_pool_close(ew_pool *p) {
   atomic_fetch_add(&p->job, 1);
   wake(p, &p->job);
 #  if defined(__wasm__)
+  __atomic_store_n(&p->engine->share, p->width, __ATOMIC_SEQ_CST);
+  __builtin_wasm_memory_atomic_notify(&p->engine->share, (unsigned)-1);
   for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n);
 #  else
   for (int32_t i = 0; i < p->started; i++) ew_thread_join(p->threads[i]);

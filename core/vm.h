@@ -12,6 +12,8 @@ struct ew_engine {
   /* Stop word (ew_stop). Other threads and signal handlers write it: atomic access only. */
   int32_t stop;
   int32_t stopped; /* value of the stop word seen by the current run, 0 before that */
+  /* Threads that may work (ew_share). The host's threads write it: atomic access only. */
+  int32_t share;
   ew_pool *pool;
   uint8_t *arena;
   uint64_t arena_bytes;  /* maximum over the loaded plans */
@@ -64,7 +66,7 @@ struct ew_plan {
   uint32_t end, pause;       /* its end, and the iterations of loops after which it pauses */
   double *seconds;           /* the times of `count` steps from `first` on, or NULL */
   uint32_t first, count;
-  bool away;     /* whether it waits for a page, */
+  bool away;     /* whether it waits for its share, or a page, */
   uint32_t slot; /* of this slot, */
   int32_t page;  /* with this number */
   ew_slot *slots;

@@ -16,11 +16,13 @@ import {
 } from "../shared/errors.ts";
 import { Line } from "../shared/line.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
-import type { DeviceInfo } from "../shared/platform.ts";
+import { type DeviceInfo, platform } from "../shared/platform.ts";
+import { type Level, levelOf, type Priority, USUAL } from "../shared/priority.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { Children } from "./children.ts";
 import { env, full, partFiles } from "./env.ts";
+import { type Claim, divided, Engines } from "./processors.ts";
 import { createWorker } from "./realm.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
@@ -34,6 +36,8 @@ export interface CallOptions {
   onTokens?: ((ids: number[]) => void) | undefined;
   onEvent?: ((event: { name: string; value: unknown }) => void) | undefined;
   transfer?: Transferable[];
+  /** Default: the worker's. */
+  priority?: Priority | undefined;
   /** Makes the request one that can be sent as a message; returns the buffers to transfer. */
   wrap?: (() => Transferable[]) | undefined;
   /**
@@ -44,6 +48,8 @@ export interface CallOptions {
 }
 
 interface Open extends CallOptions {
+  /** Undefined: it does not compute, or hardly. */
+  level: Level | undefined;
   resolve(value: unknown): void;
   reject(error: unknown): void;
 }
@@ -64,6 +70,22 @@ const START_PATIENCE = 4;
 
 const running = new Set<Client>();
 
+/** Calls that wait for files rather than compute. */
+const READS = /open$|^load|^find$|^storage$|pause$/;
+
+/** Divides the processors anew, when a call begins or ends. */
+function divide(): void {
+  const busy = [...running].flatMap((client) => {
+    const claim = client.claim();
+    return claim ? [{ client, claim }] : [];
+  });
+  const shares = divided(
+    busy.map(({ claim }) => claim),
+    platform().cores,
+  );
+  busy.forEach(({ client }, i) => client.give(shares[i]!));
+}
+
 /** A connection from the page to its worker. */
 export class Client {
   private readonly worker: Worker;
@@ -79,10 +101,16 @@ export class Client {
   private readonly late = new Map<number, (value: unknown) => void>();
   private next = 1;
   private dead: EdgewiseError | undefined;
+  private readonly level: Level;
+  private readonly engines = new Engines();
+  /** Of a worker whose engines share no memory: whether it was told to wait. */
+  private waits = false;
   /** What the worker has loaded; its device changes where a GPU was lost. */
   info: { device: DeviceInfo } | undefined;
 
-  constructor(url: string) {
+  /** @throws InputError if there is no such priority */
+  constructor(url: string, priority?: Priority) {
+    this.level = levelOf(priority, USUAL);
     try {
       this.worker = createWorker(url, "edgewise");
     } catch (e) {
@@ -192,10 +220,17 @@ export class Client {
         new InputError("it is no signal", "options.signal", "Give an AbortController's."),
       );
     if (signal?.aborted) return Promise.reject(aborted(signal));
+    let level: Level;
+    try {
+      level = levelOf(options.priority, this.level);
+    } catch (e) {
+      return Promise.reject(e);
+    }
     const id = this.next++;
     return new Promise<unknown>((resolve, reject) => {
       let timer: ReturnType<typeof setTimeout> | undefined;
       const end = (error: Aborted, grace: number) => {
+        this.hurry(id);
         this.send({ id, abort: true, reason: error.what });
         clearTimeout(timer);
         timer = setTimeout(() => this.abandon(id, error), timerMs(grace));
@@ -210,6 +245,7 @@ export class Client {
       };
       this.open.set(id, {
         ...options,
+        level: READS.test(method) ? undefined : level,
         resolve: (value) => {
           done();
           resolve(value);
@@ -221,12 +257,15 @@ export class Client {
       });
       signal?.addEventListener("abort", stop, { once: true });
       interrupt?.addEventListener("abort", finish, { once: true });
+      divide();
       try {
         const answer = options.wrap && this.line?.call(id, request);
         if (answer) void answer.then((found) => found && this.receive({ id, value: found }));
         else {
           const transfer = options.wrap?.() ?? options.transfer;
-          this.post({ id, method, request } as ToWorker, transfer);
+          const order = level - this.level;
+          const message = { id, method, request, ...(order && { order }) };
+          this.post(message as ToWorker, transfer);
         }
       } catch (e) {
         const what = e instanceof Error ? e.message : String(e);
@@ -251,6 +290,7 @@ export class Client {
     error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one."),
   ): void {
     if (this.dead) return;
+    this.give(Number.POSITIVE_INFINITY);
     this.dead = error;
     running.delete(this);
     this.start.stop();
@@ -275,6 +315,33 @@ export class Client {
     this.post({ end: true });
     this.line?.end();
     for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
+    divide();
+  }
+
+  /** What the worker claims of the processors; undefined: it does not compute. */
+  claim(): Claim | undefined {
+    let found: Level | undefined;
+    for (const { level } of this.open.values())
+      if (level !== undefined && (found === undefined || level < found)) found = level;
+    // an abandoned call should end soon
+    if (this.late.size) found = 0;
+    return found === undefined ? undefined : { level: found, threads: this.engines.threads ?? 1 };
+  }
+
+  /** Lets so many of the worker's threads run. */
+  give(share: number): void {
+    this.engines.give(share);
+    const waits = !share && this.engines.threads === undefined;
+    if (waits === this.waits) return;
+    this.waits = waits;
+    this.send({ waits });
+  }
+
+  /** A call that was aborted should end soon. */
+  private hurry(id: number): void {
+    const open = this.open.get(id);
+    if (open?.level) open.level = 0;
+    divide();
   }
 
   /** Whether the worker can be called. */
@@ -306,6 +373,7 @@ export class Client {
   private settle(id: number): Open | undefined {
     const open = this.open.get(id);
     this.open.delete(id);
+    if (open && !this.dead) divide();
     return open;
   }
 
@@ -339,9 +407,13 @@ export class Client {
       return;
     }
     if ("ended" in data) return;
+    if ("engine" in data) {
+      this.engines.heard(data);
+      return;
+    }
     if ("value" in data || "error" in data) {
       const late = this.late.get(data.id);
-      this.late.delete(data.id);
+      if (this.late.delete(data.id)) divide();
       if ("error" in data) this.settle(data.id)?.reject(makeError(data.error));
       else if (late) late(data.value);
       else this.settle(data.id)?.resolve(data.value);
@@ -364,9 +436,15 @@ export class Client {
   }
 }
 
-/** Starts a worker. @throws EngineError if its script cannot be loaded */
-export async function startClient(): Promise<Client> {
-  return new Client(await workerScript(full(env.workerUrl), "worker.js"));
+/**
+ * Starts a worker.
+ * @param priority of its calls that have none
+ * @throws EngineError if its script cannot be loaded
+ * @throws InputError if there is no such priority
+ */
+export async function startClient(priority?: Priority): Promise<Client> {
+  levelOf(priority, USUAL);
+  return new Client(await workerScript(full(env.workerUrl), "worker.js"), priority);
 }
 
 /** A worker of another object that has nothing to do; its owner may end it. */

@@ -3,6 +3,7 @@
 
 import type { OwnFile } from "../shared/files/own.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
+import type { EngineShare } from "../shared/share.ts";
 import type { FromParent, ToParent } from "../shared/spawn.ts";
 import type { DrawEvent } from "./drawing.ts";
 import type { PlainError } from "./errors.ts";
@@ -12,7 +13,13 @@ import type { StepEvent } from "./training.ts";
 
 /** A method call. */
 export type Call = {
-  [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] };
+  [M in keyof Methods]: {
+    id: number;
+    method: M;
+    request: Parameters<Methods[M]>[0];
+    /** Its place among calls that wait: less is earlier. Default: 0. */
+    order?: number;
+  };
 }[keyof Methods];
 /** Messages from the page. */
 export type ToWorker =
@@ -26,6 +33,8 @@ export type ToWorker =
   | { start: { life: string; stallTimeout: number; parts: Record<string, OwnFile> } }
   /** The memory of a line (shared/line.ts). The messages after this one are counted there. */
   | { line: SharedArrayBuffer }
+  /** Whether it waits between pieces of work: others have the processors. */
+  | { waits: boolean }
   /** The last message: the worker ends its threads, replies `ended`, and is terminated. */
   | { end: true };
 /** Messages from the worker. */
@@ -37,6 +46,9 @@ export type FromWorker =
   | { life: string; held: boolean }
   /** What it does from now on may never end, and nothing can interrupt it; null: it has ended. */
   | { working: string | null }
+  /** It has opened an engine with shared memory, or closed it. */
+  | EngineShare
+  | { engine: number }
   /** What took the place of a lost GPU. */
   | { device: DeviceInfo }
   | { id: number; value: unknown }

@@ -1,0 +1,66 @@
+// Divides the processors among the workers of a page that compute at the same time.
+
+import { BACKGROUND, type Level } from "../shared/priority.ts";
+import type { EngineShare } from "../shared/share.ts";
+
+/** A worker that computes: the priority of its most urgent call, and the threads that it has. */
+export interface Claim {
+  level: Level;
+  threads: number;
+}
+
+/**
+ * The threads of each worker that may run, so that there are no more than processors. Those of the
+ * highest priority have equal parts, one thread at least; the others what is left, which may be
+ * none. Work in the background leaves a processor to the page.
+ */
+export function divided(claims: readonly Claim[], processors: number): number[] {
+  const shares = claims.map(() => 0);
+  let left = processors;
+  for (const level of [...new Set(claims.map((one) => one.level))].sort()) {
+    if (level === BACKGROUND) left = Math.min(left, Math.max(1, processors - 1));
+    // those that want least first, so that the others have what these do not need
+    const group = claims.flatMap((one, i) => (one.level === level ? [i] : []));
+    group.sort((a, b) => claims[a]!.threads - claims[b]!.threads);
+    const least = left > 0 ? 1 : 0;
+    group.forEach((i, n) => {
+      const part = Math.floor(left / (group.length - n));
+      shares[i] = Math.min(claims[i]!.threads, Math.max(part, least));
+      left = Math.max(0, left - shares[i]!);
+    });
+  }
+  return shares;
+}
+
+/** The words of a worker's engines. */
+export class Engines {
+  private readonly words = new Map<number, { word: Int32Array; threads: number }>();
+  private share = Number.POSITIVE_INFINITY;
+
+  /** An engine was opened, or closed. */
+  heard(told: EngineShare | { engine: number }): void {
+    if (!("memory" in told)) {
+      this.words.delete(told.engine);
+      return;
+    }
+    const { memory, at, threads } = told;
+    this.words.set(told.engine, { word: new Int32Array(memory.buffer, at, 1), threads });
+    this.give(this.share);
+  }
+
+  /** Threads of the engine that has most; undefined: there is none with shared memory. */
+  get threads(): number | undefined {
+    return this.words.size
+      ? Math.max(...[...this.words.values()].map((one) => one.threads))
+      : undefined;
+  }
+
+  /** Lets so many threads run. */
+  give(share: number): void {
+    this.share = share;
+    for (const { word, threads } of this.words.values()) {
+      const count = Math.min(share, threads);
+      if (Atomics.exchange(word, 0, count) < count) Atomics.notify(word, 0);
+    }
+  }
+}
