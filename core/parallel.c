@@ -83,9 +83,9 @@ EW_API(ew_wait) __attribute__((noinline)) int32_t ew_wait(int32_t *word, int32_t
 }
 #  endif
 
-/* Blocks while *word equals `value`. */
-static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
-  for (int i = 0; i < SPINS; i++) {
+/* Blocks while *word equals `value`. It looks so often before it sleeps. */
+static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value, int32_t spins) {
+  for (int32_t i = 0; i < spins; i++) {
     if (atomic_load_explicit(word, memory_order_acquire) != value) return;
     pause_briefly();
   }
@@ -140,25 +140,27 @@ static void work(ew_pool *p, uint32_t job, int32_t thread) {
   if (finished && atomic_fetch_add(&p->done, finished) + finished == count) wake(p, &p->done);
 }
 
-/* Sleeps while the engine's share leaves a thread out. */
-static void await_share(ew_pool *p, int32_t thread) {
+/* Sleeps while the engine's share leaves a thread out. Returns whether it did. */
+static bool left_out(ew_pool *p, int32_t thread) {
 #  if defined(__wasm__)
-  int32_t *word = &p->engine->share;
-  for (int32_t n;
-       (n = __atomic_load_n(word, __ATOMIC_SEQ_CST)) <= thread && !atomic_load(&p->stop);)
-    ew_wait(word, n);
+  int32_t *word = &p->engine->share, n;
+  bool slept = false;
+  while ((n = __atomic_load_n(word, __ATOMIC_SEQ_CST)) <= thread && !atomic_load(&p->stop))
+    ew_wait(word, n), slept = true;
+  return slept;
 #  else
-  (void)p, (void)thread;
+  return (void)p, (void)thread, false;
 #  endif
 }
 
 static void serve(ew_pool *p, int32_t thread) {
   uint32_t seen = 0;
   while (!atomic_load(&p->stop)) {
-    await_share(p, thread);
+    /* shares may change often: only after a job is another one likely at once */
+    const bool slept = left_out(p, thread);
     uint32_t job = atomic_load(&p->job);
     if (job != seen) work(p, seen = job, thread);
-    sleep_on(p, &p->job, seen);
+    sleep_on(p, &p->job, seen, slept ? 0 : SPINS);
   }
   atomic_fetch_sub(&p->serving, 1);
   wake(p, &p->serving);
@@ -211,7 +213,7 @@ void ew_pool_close(ew_pool *p) {
 #  if defined(__wasm__)
   __atomic_store_n(&p->engine->share, p->width, __ATOMIC_SEQ_CST);
   __builtin_wasm_memory_atomic_notify(&p->engine->share, (unsigned)-1);
-  for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n);
+  for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n, SPINS);
 #  else
   for (int32_t i = 0; i < p->started; i++) ew_thread_join(p->threads[i]);
   ew_mutex_close(&p->mutex);
@@ -247,7 +249,7 @@ void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   atomic_store(&p->job, job);
   wake(p, &p->job);
   work(p, job, 0);
-  for (uint32_t n; (n = atomic_load(&p->done)) != (uint32_t)count;) sleep_on(p, &p->done, n);
+  for (uint32_t n; (n = atomic_load(&p->done)) != (uint32_t)count;) sleep_on(p, &p->done, n, SPINS);
 }
 
 #else

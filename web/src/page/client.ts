@@ -73,10 +73,13 @@ const running = new Set<Client>();
 /** Calls that wait for files rather than compute. */
 const READS = /open$|^load|^find$|^storage$|pause$/;
 
-/** Divides the processors anew, when a call begins or ends. */
+/** How long a worker keeps its processors after a call: often another call follows. */
+const REST_MS = 4;
+
+/** Divides the processors anew. */
 function divide(): void {
   const busy = [...running].flatMap((client) => {
-    const claim = client.claim();
+    const { claim } = client;
     return claim ? [{ client, claim }] : [];
   });
   const shares = divided(
@@ -103,6 +106,9 @@ export class Client {
   private dead: EdgewiseError | undefined;
   private readonly level: Level;
   private readonly engines = new Engines();
+  /** The level with which it claims processors, until some moments after its last call. */
+  private claimed: Level | undefined;
+  private resting: ReturnType<typeof setTimeout> | undefined;
   /** Of a worker whose engines share no memory: whether it was told to wait. */
   private waits = false;
   /** What the worker has loaded; its device changes where a GPU was lost. */
@@ -257,7 +263,7 @@ export class Client {
       });
       signal?.addEventListener("abort", stop, { once: true });
       interrupt?.addEventListener("abort", finish, { once: true });
-      divide();
+      this.claims();
       try {
         const answer = options.wrap && this.line?.call(id, request);
         if (answer) void answer.then((found) => found && this.receive({ id, value: found }));
@@ -291,6 +297,7 @@ export class Client {
   ): void {
     if (this.dead) return;
     this.give(Number.POSITIVE_INFINITY);
+    clearTimeout(this.resting);
     this.dead = error;
     running.delete(this);
     this.start.stop();
@@ -319,13 +326,36 @@ export class Client {
   }
 
   /** What the worker claims of the processors; undefined: it does not compute. */
-  claim(): Claim | undefined {
+  get claim(): Claim | undefined {
+    const { claimed: level } = this;
+    return level === undefined ? undefined : { level, threads: this.engines.threads ?? 1 };
+  }
+
+  /** The level of its most urgent call; undefined: none computes. */
+  private wanted(): Level | undefined {
+    if (this.late.size) return 0; // an abandoned call should end soon
     let found: Level | undefined;
     for (const { level } of this.open.values())
       if (level !== undefined && (found === undefined || level < found)) found = level;
-    // an abandoned call should end soon
-    if (this.late.size) found = 0;
-    return found === undefined ? undefined : { level: found, threads: this.engines.threads ?? 1 };
+    return found;
+  }
+
+  /** Claims processors for the open calls: more at once, less a moment later, if no call follows. */
+  private claims(): void {
+    const level = this.wanted();
+    const { claimed } = this;
+    if (level === claimed || this.dead) return;
+    if (claimed === undefined || (level !== undefined && level < claimed)) {
+      this.claimed = level;
+      divide();
+    } else
+      this.resting ??= setTimeout(() => {
+        this.resting = undefined;
+        const now = this.wanted();
+        if (now === this.claimed) return;
+        this.claimed = now;
+        divide();
+      }, REST_MS);
   }
 
   /** Lets so many of the worker's threads run. */
@@ -341,7 +371,7 @@ export class Client {
   private hurry(id: number): void {
     const open = this.open.get(id);
     if (open?.level) open.level = 0;
-    divide();
+    this.claims();
   }
 
   /** Whether the worker can be called. */
@@ -373,7 +403,7 @@ export class Client {
   private settle(id: number): Open | undefined {
     const open = this.open.get(id);
     this.open.delete(id);
-    if (open && !this.dead) divide();
+    if (open) this.claims();
     return open;
   }
 
@@ -409,11 +439,12 @@ export class Client {
     if ("ended" in data) return;
     if ("engine" in data) {
       this.engines.heard(data);
+      if (this.claim) divide();
       return;
     }
     if ("value" in data || "error" in data) {
       const late = this.late.get(data.id);
-      if (this.late.delete(data.id)) divide();
+      if (this.late.delete(data.id)) this.claims();
       if ("error" in data) this.settle(data.id)?.reject(makeError(data.error));
       else if (late) late(data.value);
       else this.settle(data.id)?.resolve(data.value);

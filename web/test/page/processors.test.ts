@@ -104,6 +104,9 @@ function opened(threads: number, priority?: (typeof PRIORITIES)[number]) {
   return { client, worker, run, share: () => Atomics.load(word, 0) };
 }
 
+/** Time after which a worker without calls claims no processors. */
+const rested = () => new Promise((resolve) => setTimeout(resolve, 20));
+
 test("workers that compute at the same time get the processors by their priorities", () =>
   withSilentWorkers(async () => {
     const before = platform().cores;
@@ -117,11 +120,16 @@ test("workers that compute at the same time get the processors by their prioriti
       const third = c.run();
       assert.deepEqual([a.share(), b.share(), c.share()], [2, 2, 0]);
       second.end();
+      const next = b.run(); // the processors stay divided
+      assert.deepEqual([a.share(), c.share()], [2, 0]);
+      next.end();
+      await rested();
       assert.deepEqual([a.share(), c.share()], [4, 0]);
       const urgent = c.run("user-blocking");
       assert.deepEqual([a.share(), c.share()], [0, 4]);
       assert.equal(urgent.sent.order, -2);
       urgent.end();
+      await rested();
       assert.deepEqual([a.share(), c.share()], [4, 0]);
       // a call that was aborted ends soon, and what ends leaves its part to the others
       const stop = new AbortController();
@@ -135,8 +143,10 @@ test("workers that compute at the same time get the processors by their prioriti
         await refused;
         throw new Error("answered");
       }, /answered/);
+      await rested();
       assert.equal(a.share(), 4);
       first.end();
+      await rested();
       assert.equal(c.share(), 3);
       third.end();
       await Promise.all([first.call, second.call, third.call, urgent.call]);
@@ -168,6 +178,7 @@ test("a worker without shared memory is told to wait, and to go on", () =>
       const opening = fast.client.call("inference_open", {} as never);
       fast.worker.answer({ id: fast.worker.sent.at(-2)!.id, value: 0 });
       await short;
+      await rested();
       assert.deepEqual(told(), [true, false]);
       void opening.catch(() => undefined);
       const again = fast.client.call("inference_read", { id: 1 });
