@@ -82,23 +82,26 @@ def test_the_background_goes_on(at, isolated, threads):
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_the_order_of_calls(at, isolated):
-    """Of a pipeline, and of a session whose tensors are disposed of while runs wait for them."""
+    """Those that wait: the first of the highest priority comes next."""
     got = at(isolated).run(
         TEXTS
         + """
             const p = await open();
             const ended = [];
-            const call = (name, priority) => text(p, "The", 3, { priority }).then((found) => {
-              ended.push(name);
-              return found;
-            });
+            const call = (name, priority, n = 3) =>
+              text(p, "The", n, { priority }).then((found) => {
+                ended.push(name);
+                return found;
+              });
+            // so long that the others have come before it ends
+            const first = call("first", "background", 400);
             const texts = await Promise.all([
-              call("first"),
               call("late", "background"),
               call("a"),
               call("urgent", "user-blocking"),
               call("b", "user-visible"),
             ]);
+            await first;
             const failed = await text(p, "The", 3, { priority: "urgent" }).catch((e) => e.message);
             await p.dispose();
             return { ended, texts, failed };
