@@ -15,7 +15,7 @@
  * - Functions that return int32_t return EW_OK or an ew_error_code, unless stated otherwise;
  *   ew_last_error has the details.
  * - An engine and its plans belong to one host thread at a time. Only ew_stop may be called from
- *   any thread at any time, and the word of ew_share be written.
+ *   any thread at any time.
  * - Sizes and offsets are in bytes unless a name or comment says otherwise.
  *
  * Plan format: little-endian; sections in this order, each 16-byte aligned, at offsets from the
@@ -77,11 +77,11 @@ void ew_stop(ew_engine *, int32_t stop);
 /* Number of threads of the engine, including the caller. */
 int32_t ew_threads(const ew_engine *);
 
-/* The engine's share of the processors: how many of its threads may work, at first all of them. A
- * host that has several engines divides its processors among them by writing here (Atomics.store,
- * Atomics.notify), at any time until ew_close. Only in wasm threads obey; which of them work has no
- * effect on results. With 0, runs return EW_TURN after each step. */
-int32_t *ew_share(ew_engine *);
+/* The engine's share of the processors, for hosts that have several engines: from now on `threads`
+ * of its threads work, the caller among them, and runs return EW_TURN after each `steps` steps (0:
+ * they do not), where the host may wait and change both. Only in wasm threads obey; which of them
+ * work has no effect on results. At first all work, and runs return at their end. */
+void ew_share(ew_engine *, int32_t threads, int32_t steps);
 
 #if !defined(__wasm__)
 /* Must be called once in a child process after fork(), before any other function: starts the
@@ -191,8 +191,8 @@ int32_t ew_plan_resolve(ew_plan *, uint32_t first, uint32_t count, void *out, si
  * ew_plan_go_on, which returns as the run would have, and writes its times. Or it gives up: the
  * next run begins anew. */
 enum { EW_AWAY = -2 };
-/* Returned after a step, by all runs, those of init steps too, while the engine's share is 0: the
- * host may wait before it calls ew_plan_go_on, or give up. */
+/* Returned by all runs, those of init steps too, as ew_share says: the host calls ew_plan_go_on, or
+ * gives up. */
 enum { EW_TURN = -3 };
 /* EW_E_ARGUMENT if no run of the plan waits, or another one has run since. */
 int32_t ew_plan_go_on(ew_plan *);

@@ -210,9 +210,8 @@ void ew_pool_close(ew_pool *p) {
   atomic_store(&p->stop, 1);
   atomic_fetch_add(&p->job, 1);
   wake(p, &p->job);
+  ew_pool_share(p, p->width);
 #  if defined(__wasm__)
-  __atomic_store_n(&p->engine->share, p->width, __ATOMIC_SEQ_CST);
-  __builtin_wasm_memory_atomic_notify(&p->engine->share, (unsigned)-1);
   for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n, SPINS);
 #  else
   for (int32_t i = 0; i < p->started; i++) ew_thread_join(p->threads[i]);
@@ -223,6 +222,15 @@ void ew_pool_close(ew_pool *p) {
 }
 
 int32_t ew_pool_width(const ew_pool *p) { return p->width; }
+
+void ew_pool_share(ew_pool *p, int32_t threads) {
+  const int32_t before = __atomic_exchange_n(&p->engine->share, threads, __ATOMIC_SEQ_CST);
+#  if defined(__wasm__)
+  if (threads > before) __builtin_wasm_memory_atomic_notify(&p->engine->share, (unsigned)-1);
+#  else
+  (void)before;
+#  endif
+}
 
 #  if defined(__wasm__)
 EW_API(ew_worker) void ew_worker(ew_engine *e, int32_t index) {
@@ -266,6 +274,7 @@ ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
 }
 void ew_pool_close(ew_pool *p) { ew_free(p); }
 int32_t ew_pool_width(const ew_pool *p) { return p->width; }
+void ew_pool_share(ew_pool *p, int32_t threads) { (void)p, (void)threads; }
 
 void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   for (int32_t i = 0; i < count && !ew_engine_stopping(c->engine); i++) task(arg, i, 0);

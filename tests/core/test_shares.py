@@ -1,5 +1,5 @@
-"""Runs of an engine that has no share of the processors: they return after each step, go on with
-the same results, and may be given up.
+"""Runs of an engine that shares the processors: they return after so many steps, go on with the
+same results, and may be given up.
 """
 
 import ctypes
@@ -7,8 +7,8 @@ import struct
 
 import numpy as np
 import pytest
-from raw_plan import ARENA, ARGUMENT, CONST, OK, SLOT0, STOPPED, Raw, plan
-from test_jumps import N, PAUSED, copy, loaded, total
+from raw_plan import ARGUMENT, CONST, OK, SLOT0, STOPPED, Raw, plan
+from test_jumps import PAUSED, N, copy, loaded, total
 
 TURN = -3
 
@@ -17,13 +17,12 @@ TURN = -3
 def raw(request):
     r = Raw(request.param)
     r.library.ew_plan_trips.restype = ctypes.c_uint32
-    r.library.ew_share.restype = ctypes.POINTER(ctypes.c_int32)
     yield r
     r.close()
 
 
-def share(raw):
-    return raw.library.ew_share(raw.engine)
+def share(raw, steps, threads=1):
+    raw.library.ew_share(raw.engine, threads, steps)
 
 
 def finished(raw, handle, code):
@@ -35,23 +34,21 @@ def finished(raw, handle, code):
     return code, turns
 
 
-def test_it_has_all_threads_at_first(raw):
-    assert share(raw)[0] == raw.threads == raw.library.ew_threads(raw.engine)
-
-
-def test_without_a_share_each_step_returns(raw):
+def test_runs_return_after_steps(raw):
     code, handle, (x, y) = loaded(raw, total())
     assert code == OK
     x[:] = range(N)
-    for value, steps in ((0, 2 * N + 3), (1, 1), (0, 2 * N + 3)):
-        share(raw)[0] = value
+    all_steps = 2 * N + 3
+    for steps in (1, 0, -1, 2, 7, all_steps - 1, all_steps, 1 << 30, 1):
+        share(raw, steps, threads=1 + steps % 2)
         y[0] = -1
-        assert finished(raw, handle, raw.run(handle)) == (OK, steps - 1)
+        turns = (all_steps - 1) // steps if steps > 0 else 0
+        assert finished(raw, handle, raw.run(handle)) == (OK, turns)
         assert y[0] == x.sum()
         assert raw.library.ew_plan_trips(handle, 1 << 20) == N
     # and with it from the middle of a run on
     assert raw.run(handle) == TURN
-    share(raw)[0] = 1
+    share(raw, 0)
     assert finished(raw, handle, raw.library.ew_plan_go_on(handle)) == (OK, 0)
     assert y[0] == x.sum()
 
@@ -61,7 +58,7 @@ def test_parts_of_runs_and_steps(raw):
     code, handle, (x, y) = loaded(raw, total())
     assert code == OK
     x[:] = 1
-    share(raw)[0] = 0
+    share(raw, 1)
     some = raw.library.ew_plan_run_some
     pauses = 0
     while (code := finished(raw, handle, some(handle, 3))[0]) == PAUSED:
@@ -74,11 +71,11 @@ def test_parts_of_runs_and_steps(raw):
 
 
 def test_init_steps(raw):
-    steps = [copy((CONST, 0), (SLOT0, 0)), copy((CONST, 4), (SLOT0, 4)), copy((ARENA, 0), (ARENA, 0))]
+    steps = [copy((CONST, 0), (SLOT0, 0)), copy((CONST, 4), (SLOT0, 4))]
     const = struct.pack("<ff", 3, 4) + bytes(8)
-    code, handle, (x,) = loaded(raw, steps[:2], [(8, True)], (), const, init=2)
+    code, handle, (x,) = loaded(raw, steps, [(8, True)], (), const, init=2)
     assert code == OK
-    share(raw)[0] = 0
+    share(raw, 1)
     assert finished(raw, handle, raw.init(handle)) == (OK, 1)
     assert x.tolist() == [3, 4]
 
@@ -89,7 +86,7 @@ def test_given_up(raw):
     x[:] = 2
     go_on = raw.library.ew_plan_go_on
     assert go_on(handle) == ARGUMENT  # none waits
-    share(raw)[0] = 0
+    share(raw, 1)
     assert raw.run(handle) == raw.run(handle) == TURN  # it begins again
     assert finished(raw, handle, go_on(handle))[0] == OK and y[0] == 2 * N
     assert raw.run(handle) == TURN
@@ -108,7 +105,7 @@ def test_an_error_ends_the_run(raw):
     """What a step returns comes before its turn."""
     code, handle = raw.load(plan([copy((SLOT0, 0), (SLOT0 + 1, 0))], [(4, False), (4, True)]))
     assert code == OK
-    share(raw)[0] = 0
+    share(raw, 1)
     unbound = raw.run(handle)
     assert unbound not in (OK, TURN)
     memory = np.zeros((2, 1), "f4")

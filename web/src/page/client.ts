@@ -19,10 +19,11 @@ import { newLife, watchLife } from "../shared/lives.ts";
 import { type DeviceInfo, platform } from "../shared/platform.ts";
 import { type Level, levelOf, type Priority, USUAL } from "../shared/priority.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
+import { ALL } from "../shared/share.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { Children } from "./children.ts";
 import { env, full, partFiles } from "./env.ts";
-import { type Claim, divided, Engines } from "./processors.ts";
+import { type Claim, divided } from "./processors.ts";
 import { createWorker } from "./realm.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
@@ -76,17 +77,22 @@ const READS = /open$|^load|^find$|^storage$|pause$/;
 /** How long a worker keeps its processors after a call: often another call follows. */
 const REST_MS = 4;
 
-/** Divides the processors anew. */
+/** Divides the processors anew. Those that do not compute, or load, may take what they need. */
 function divide(): void {
-  const busy = [...running].flatMap((client) => {
+  const busy: { client: Client; claim: Claim }[] = [];
+  for (const client of running) {
     const { claim } = client;
-    return claim ? [{ client, claim }] : [];
-  });
+    if (claim) busy.push({ client, claim });
+    else client.give(ALL);
+  }
   const shares = divided(
     busy.map(({ claim }) => claim),
     platform().cores,
   );
-  busy.forEach(({ client }, i) => client.give(shares[i]!));
+  const alone = running.size === 1;
+  busy.forEach(({ client, claim }, i) => {
+    client.give(alone && shares[i] === claim.threads ? ALL : shares[i]!);
+  });
 }
 
 /** A connection from the page to its worker. */
@@ -105,7 +111,12 @@ export class Client {
   private next = 1;
   private dead: EdgewiseError | undefined;
   private readonly level: Level;
-  private readonly engines = new Engines();
+  /** Threads of its largest engine. */
+  private threads = 0;
+  /** Where it reads how many of them may run, in isolated pages. */
+  private readonly share = platform().isolated
+    ? new Int32Array(new SharedArrayBuffer(4)).fill(ALL)
+    : undefined;
   /** The level with which it claims processors, until some moments after its last call. */
   private claimed: Level | undefined;
   private resting: ReturnType<typeof setTimeout> | undefined;
@@ -157,7 +168,11 @@ export class Client {
       patience,
     );
     this.start.wake();
-    this.send({ start: { life: newLife(), stallTimeout: stallTimeout(), parts: partFiles() } });
+    divide(); // one that was alone
+    const share = this.share?.buffer;
+    this.send({
+      start: { life: newLife(), stallTimeout: stallTimeout(), parts: partFiles(), share },
+    });
   }
 
   /**
@@ -296,7 +311,7 @@ export class Client {
     error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one."),
   ): void {
     if (this.dead) return;
-    this.give(Number.POSITIVE_INFINITY);
+    this.give(ALL);
     clearTimeout(this.resting);
     this.dead = error;
     running.delete(this);
@@ -328,7 +343,7 @@ export class Client {
   /** What the worker claims of the processors; undefined: it does not compute. */
   get claim(): Claim | undefined {
     const { claimed: level } = this;
-    return level === undefined ? undefined : { level, threads: this.engines.threads ?? 1 };
+    return level === undefined ? undefined : { level, threads: this.threads || 1 };
   }
 
   /** The level of its most urgent call; undefined: none computes. */
@@ -340,7 +355,7 @@ export class Client {
     return found;
   }
 
-  /** Claims processors for the open calls: more at once, less a moment later, if no call follows. */
+  /** Claims processors for the open calls: more at once, less a moment later. */
   private claims(): void {
     const level = this.wanted();
     const { claimed } = this;
@@ -359,9 +374,13 @@ export class Client {
   }
 
   /** Lets so many of the worker's threads run. */
-  give(share: number): void {
-    this.engines.give(share);
-    const waits = !share && this.engines.threads === undefined;
+  give(count: number): void {
+    const { share } = this;
+    if (share) {
+      if (Atomics.exchange(share, 0, count) < count) Atomics.notify(share, 0);
+      return;
+    }
+    const waits = !count;
     if (waits === this.waits) return;
     this.waits = waits;
     this.send({ waits });
@@ -437,8 +456,8 @@ export class Client {
       return;
     }
     if ("ended" in data) return;
-    if ("engine" in data) {
-      this.engines.heard(data);
+    if ("threads" in data) {
+      this.threads = Math.max(this.threads, data.threads);
       if (this.claim) divide();
       return;
     }

@@ -1,7 +1,6 @@
 // Divides the processors among the workers of a page that compute at the same time.
 
 import { BACKGROUND, type Level } from "../shared/priority.ts";
-import type { EngineShare } from "../shared/share.ts";
 
 /** A worker that computes: the priority of its most urgent call, and the threads that it has. */
 export interface Claim {
@@ -30,37 +29,4 @@ export function divided(claims: readonly Claim[], processors: number): number[] 
     });
   }
   return shares;
-}
-
-/** The words of a worker's engines. */
-export class Engines {
-  private readonly words = new Map<number, { word: Int32Array; threads: number }>();
-  private share = Number.POSITIVE_INFINITY;
-
-  /** An engine was opened, or closed. */
-  heard(told: EngineShare | { engine: number }): void {
-    if (!("memory" in told)) {
-      this.words.delete(told.engine);
-      return;
-    }
-    const { memory, at, threads } = told;
-    this.words.set(told.engine, { word: new Int32Array(memory.buffer, at, 1), threads });
-    this.give(this.share);
-  }
-
-  /** Threads of the engine that has most; undefined: there is none with shared memory. */
-  get threads(): number | undefined {
-    return this.words.size
-      ? Math.max(...[...this.words.values()].map((one) => one.threads))
-      : undefined;
-  }
-
-  /** Lets so many threads run. */
-  give(share: number): void {
-    this.share = share;
-    for (const { word, threads } of this.words.values()) {
-      const count = Math.min(share, threads);
-      if (Atomics.exchange(word, 0, count) < count) Atomics.notify(word, 0);
-    }
-  }
 }

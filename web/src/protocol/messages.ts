@@ -3,7 +3,6 @@
 
 import type { OwnFile } from "../shared/files/own.ts";
 import type { DeviceInfo } from "../shared/platform.ts";
-import type { EngineShare } from "../shared/share.ts";
 import type { FromParent, ToParent } from "../shared/spawn.ts";
 import type { DrawEvent } from "./drawing.ts";
 import type { PlainError } from "./errors.ts";
@@ -30,7 +29,15 @@ export type ToWorker =
    * The first message. `life`: the lock that the worker holds while it lives (lives.ts). `parts`:
    * the worker's other scripts by name.
    */
-  | { start: { life: string; stallTimeout: number; parts: Record<string, OwnFile> } }
+  | {
+      start: {
+        life: string;
+        stallTimeout: number;
+        parts: Record<string, OwnFile>;
+        /** Of its share of the processors (shared/share.ts), in isolated pages. */
+        share: SharedArrayBuffer | undefined;
+      };
+    }
   /** The memory of a line (shared/line.ts). The messages after this one are counted there. */
   | { line: SharedArrayBuffer }
   /** Whether it waits between pieces of work: others have the processors. */
@@ -46,9 +53,8 @@ export type FromWorker =
   | { life: string; held: boolean }
   /** What it does from now on may never end, and nothing can interrupt it; null: it has ended. */
   | { working: string | null }
-  /** It has opened an engine with shared memory, or closed it. */
-  | EngineShare
-  | { engine: number }
+  /** It has opened an engine with so many threads. */
+  | { threads: number }
   /** What took the place of a lost GPU. */
   | { device: DeviceInfo }
   | { id: number; value: unknown }

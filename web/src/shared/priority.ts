@@ -29,8 +29,9 @@ export function levelOf<T extends Level | undefined>(priority: unknown, none: T)
   if ((priority ?? undefined) === undefined) return none;
   const level = PRIORITIES.indexOf(priority as Priority);
   if (level >= 0) return level as Level;
+  const is = typeof priority === "string" ? `'${priority.slice(0, 100)}'` : `a ${typeof priority}`;
   throw new InputError(
-    `it is ${typeof priority === "string" ? `'${priority.slice(0, 100)}'` : `a ${typeof priority}`}`,
+    `it is ${is}`,
     "options.priority",
     `Give ${PRIORITIES.map((one) => `'${one}'`).join(", ")}.`,
   );

@@ -1,35 +1,73 @@
 // A worker's share of the processors: what the page tells it, and how it waits for its turn.
 
-/** An engine tells its page of itself: its number, its memory, where its share is in it. */
-export interface EngineShare {
-  engine: number;
-  memory: WebAssembly.Memory;
-  /** Address of the word (ew_share in core/engine.h). */
-  at: number;
-  threads: number;
-}
+/** What the page writes in the cell of a worker while no other one computes. */
+export const ALL = 0x7fffffff;
 
-/** Tells the page of an engine, or that it is closed; set in a worker. */
-export const shares: { report(share: EngineShare | { engine: number }): void } = {
-  report: () => undefined,
-};
+/**
+ * What the page and this worker know of each other. An isolated page and its worker share `cell`,
+ * which has the number of threads that may run; `report` tells the page how many threads an engine
+ * has.
+ */
+export const shares: {
+  cell: Int32Array<SharedArrayBuffer> | undefined;
+  report(threads: number): void;
+} = { cell: undefined, report: () => undefined };
 
 /** Milliseconds that work without a share may go on after a wait, and that it waits at most. */
 const RUNS_MS = 5;
 const WAITS_MS = 95;
 
+/** Steps of a plan between two looks at the cell: at first, and at most. */
+const STEPS = 16;
+const MOST_STEPS = 256;
+/** Milliseconds that lie between two looks at least, and at most where the steps allow it. */
+const OFTEN_MS = 0.5;
+const SELDOM_MS = 2;
+
 /**
- * Waits of work that has no share, while others of a higher priority have the processors. It gets
- * at least a twentieth of the time, however long they go on.
+ * The share of an engine. Work that has none waits between steps, while others of a higher priority
+ * have the processors, but gets at least a twentieth of the time, however long they go on.
  */
-export class Patience {
+export class Share {
+  private now = ALL;
+  private steps = 0;
+  private each = STEPS;
+  private looked = 0;
   private until = 0;
 
-  /** Called between steps: blocks the thread until the word is no longer 0, or for a moment. */
-  wait(word: Int32Array<SharedArrayBuffer>): void {
-    if (performance.now() < this.until) return;
-    Atomics.wait(word, 0, 0, WAITS_MS);
-    this.until = performance.now() + RUNS_MS;
+  /** @param set sets how many threads run, and after how many steps a run returns (0: never) */
+  constructor(private readonly set: (threads: number, steps: number) => void) {}
+
+  /** Called before a run. */
+  begin(): void {
+    const { cell } = shares;
+    if (!cell) return;
+    const share = Atomics.load(cell, 0);
+    if (share !== ALL) this.looked = performance.now();
+    this.obey(share);
+  }
+
+  /** Called where a run returned: waits, if it has no share. */
+  turn(): void {
+    const cell = shares.cell!;
+    const now = performance.now();
+    const ms = now - this.looked;
+    if (ms > SELDOM_MS) this.each = Math.max(1, this.each >> 1);
+    else if (ms < OFTEN_MS) this.each = Math.min(MOST_STEPS, 2 * this.each);
+    if (Atomics.load(cell, 0) === 0 && now >= this.until) {
+      Atomics.wait(cell, 0, 0, WAITS_MS);
+      this.until = performance.now() + RUNS_MS;
+    }
+    this.looked = performance.now();
+    this.obey(Atomics.load(cell, 0));
+  }
+
+  private obey(share: number): void {
+    const steps = share === ALL ? 0 : this.each;
+    if (share === this.now && steps === this.steps) return;
+    this.now = share;
+    this.steps = steps;
+    this.set(Math.max(1, share), steps);
   }
 }
 

@@ -25,7 +25,7 @@ import { working } from "./text/working.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 working.report = (what) => post({ working: what });
-shares.report = (share) => post(share);
+shares.report = (threads) => post({ threads });
 gpuPart.load = () => import("../device/webgpu/device.ts");
 gpuPart.probe = () => import("../device/webgpu/probe.ts");
 
@@ -129,6 +129,7 @@ export function serveWorker(): void {
     if ("start" in data) {
       setStallTimeout(data.start.stallTimeout);
       parts.files = data.start.parts;
+      if (data.start.share) shares.cell = new Int32Array(data.start.share);
       life.name = data.start.life;
       life.report = (name, held) => post({ life: name, held });
       holdLife(life.name, (watched) => watched && life.report(life.name, true));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Pace } from "../../src/shared/share.ts";
+import { ALL, Pace, Share, shares } from "../../src/shared/share.ts";
 import { LAST, Turns } from "../../src/shared/turns.ts";
 
 /** Turns of which the first is taken until `go`; the others write their names. */
@@ -54,7 +54,7 @@ test("a task that fails affects no other, and one that finds nobody begins at on
   assert.ok(turns.idle);
 });
 
-test("work that is told to wait goes on when it may, when a call is aborted, and by itself", async () => {
+test("work waits until it may go on, a call is aborted, or time is up", async () => {
   for (const end of ["set", "hurry", ""] as const) {
     const pace = new Pace();
     await pace.breathe();
@@ -68,5 +68,44 @@ test("work that is told to wait goes on when it may, when a call is aborted, and
     }
     await wait;
     assert.ok(over);
+  }
+});
+
+test("an engine looks at its share between steps, and gets time without one", () => {
+  const cell = new Int32Array(new SharedArrayBuffer(4)).fill(ALL);
+  const told: [number, number][] = [];
+  const share = new Share((threads, steps) => told.push([threads, steps]));
+  const last = () => told.at(-1)!;
+  share.begin();
+  assert.deepEqual(told, [], "outside of workers there is no cell");
+  try {
+    shares.cell = cell;
+    share.begin();
+    assert.deepEqual(told, [], "alone it has all threads, and runs to the end");
+    Atomics.store(cell, 0, 2);
+    share.begin();
+    const [, steps] = last();
+    assert.ok(last()[0] === 2 && steps > 0);
+    // without a share: one thread, and of each wait about a twentieth of the time
+    Atomics.store(cell, 0, 0);
+    const begin = performance.now();
+    let runs = 0;
+    while (performance.now() - begin < 300) {
+      share.turn();
+      runs++;
+    }
+    assert.equal(last()[0], 1);
+    assert.ok(runs >= 2, "it goes on by itself");
+    for (let i = 0; i < 20; i++) {
+      const until = performance.now() + 6;
+      while (performance.now() < until);
+      share.turn();
+    }
+    assert.equal(last()[1], 1, "slow steps are looked at one by one");
+    Atomics.store(cell, 0, ALL);
+    share.turn();
+    assert.deepEqual(last(), [ALL, 0]);
+  } finally {
+    shares.cell = undefined;
   }
 });

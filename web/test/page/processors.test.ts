@@ -29,7 +29,7 @@ test("work of a lower priority gets what is left, and in the background not the 
   assert.deepEqual(divided(claims([2, 2], [2, 2], [1, 1]), 2), [1, 1, 1]);
 });
 
-test("those of the highest priority run, and more threads than one only where there are processors", () => {
+test("the highest priority runs, and more threads than one where there are processors", () => {
   let seed = 7;
   const draw = (n: number) => (seed = (seed * 16807) % 2147483647) % n;
   for (let round = 0; round < 2000; round++) {
@@ -55,7 +55,7 @@ test("those of the highest priority run, and more threads than one only where th
   }
 });
 
-test("priorities have names, and nothing else is one", async () => {
+test("only the names of priorities are priorities", async () => {
   PRIORITIES.forEach((name, i) => {
     assert.equal(levelOf(name, USUAL), i);
   });
@@ -87,21 +87,20 @@ test("priorities have names, and nothing else is one", async () => {
   }
 });
 
-/** A worker whose engine has so many threads, and the word of its share. */
+/** A worker whose engine has so many threads, and its share of the processors. */
 function opened(threads: number, priority?: (typeof PRIORITIES)[number]) {
   const client = new Client("worker.js", priority);
   const worker = SilentWorker.made.at(-1)!;
   worker.answer({ started: true });
-  const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
-  const word = new Int32Array(memory.buffer, 64, 1);
-  word[0] = threads;
-  worker.answer({ engine: 1, memory, at: 64, threads });
+  worker.answer({ threads });
+  const started = worker.sent.find((m) => m.start)!.start as { share: SharedArrayBuffer };
+  const cell = new Int32Array(started.share);
   const run = (priority?: (typeof PRIORITIES)[number], signal?: AbortSignal) => {
     const call = client.call("inference_read", { id: 1 }, { priority, signal });
     const { id } = worker.sent.findLast((m) => m.method)!;
     return { call, end: () => worker.answer({ id, value: 0 }), sent: worker.sent.at(-1)! };
   };
-  return { client, worker, run, share: () => Atomics.load(word, 0) };
+  return { client, worker, run, share: () => Math.min(threads, Atomics.load(cell, 0)) };
 }
 
 /** Time after which a worker without calls claims no processors. */
@@ -114,7 +113,7 @@ test("workers that compute at the same time get the processors by their prioriti
     const [a, b, c] = [opened(4), opened(4), opened(4, "background")];
     try {
       const first = a.run();
-      assert.deepEqual([a.share(), b.share(), c.share()], [4, 4, 4]);
+      assert.deepEqual([a.share(), b.share(), c.share()], [4, 4, 4]); // those that load
       const second = b.run();
       assert.deepEqual([a.share(), b.share()], [2, 2]);
       const third = c.run();
@@ -161,8 +160,8 @@ test("workers that compute at the same time get the processors by their prioriti
 
 test("a worker without shared memory is told to wait, and to go on", () =>
   withSilentWorkers(async () => {
-    const before = platform().cores;
-    platform().cores = 1;
+    const { cores: before, isolated } = platform();
+    Object.assign(platform(), { cores: 1, isolated: false });
     const make = (priority?: (typeof PRIORITIES)[number]) => {
       const client = new Client("worker.js", priority);
       return { client, worker: SilentWorker.made.at(-1)! };
@@ -188,7 +187,7 @@ test("a worker without shared memory is told to wait, and to go on", () =>
       assert.deepEqual(told(), [true, false, true, false]);
       void long.catch(() => undefined);
     } finally {
-      platform().cores = before;
+      Object.assign(platform(), { cores: before, isolated });
       for (const { client, worker } of [slow, fast]) {
         client.end();
         worker.answer({ ended: true });

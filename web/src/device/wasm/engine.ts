@@ -6,14 +6,8 @@
 import { KERNELS } from "../../gen/kernels.ts";
 import { LAYOUT } from "../../gen/plan_format.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
-import {
-  type Choice,
-  type DeviceInfo,
-  deviceInfo,
-  platform,
-  WIDE_FLAVOUR,
-} from "../../shared/platform.ts";
-import { Patience, shares } from "../../shared/share.ts";
+import { type Choice, type DeviceInfo, deviceInfo, WIDE_FLAVOUR } from "../../shared/platform.ts";
+import { Share, shares } from "../../shared/share.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, Pages, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import { type DeviceOptions, MEDIA } from "../options.ts";
@@ -23,8 +17,6 @@ import { type FailurePlace, failureOf } from "./failures.ts";
 import { chosenModule, instantiate } from "./module.ts";
 import { open, register } from "./registry.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
-
-let made = 0;
 
 /**
  * An instance of the engine with its own memory. Addresses are unsigned, sizes are in bytes. All
@@ -44,10 +36,9 @@ export class Engine implements Device {
   private readonly paged = new Map<PlanHandle, Map<number, Pages>>();
   private closed = false;
   private out = 0;
-  private readonly patience = new Patience();
-  /** Where the page says how many threads may run, and the engine's number in what it is told. */
-  private word: Int32Array<SharedArrayBuffer> | undefined;
-  private readonly number = ++made;
+  private readonly share = new Share((threads, steps) =>
+    this.exports.ew_share?.(this.handle, threads, steps),
+  );
   readonly host: Host = {
     engine: 0,
     alloc: (bytes) => this.alloc(bytes, "generation"),
@@ -149,21 +140,12 @@ export class Engine implements Device {
 
   private prepare(): this {
     open.add(this);
-    this.tellShare();
+    shares.report(this.choice.threads);
     (this.host as { engine: number }).engine = this.handle;
     this.out = unsigned(this.exports.ew_alloc(64));
     if (!this.out)
       throw new OutOfMemory("the engine could not allocate any memory", "", "Close other tabs.");
     return this;
-  }
-
-  /** Tells the page where the engine's share of the processors is, if it can see that memory. */
-  private tellShare(): void {
-    const { memory, exports, number, choice } = this;
-    if (!exports.ew_share || !platform().isolated || choice.flavour === "simd128") return;
-    const at = unsigned(exports.ew_share(this.handle));
-    this.word = new Int32Array(memory.buffer as unknown as SharedArrayBuffer, at, 1);
-    shares.report({ engine: number, memory, at, threads: choice.threads });
   }
 
   get info(): DeviceInfo {
@@ -330,12 +312,14 @@ export class Engine implements Device {
   }
 
   /**
-   * Brings the pages that a run waits for, and waits for its turn. Returns the code that the run
-   * ends with, or PAUSED.
+   * Runs a plan: brings the pages that it waits for, and waits for its turn. Returns the code that
+   * the run ends with, or PAUSED.
    */
-  private whole(plan: PlanHandle, code: number): number {
+  private whole(plan: PlanHandle, run: () => number): number {
+    this.share.begin();
+    let code = this.call(run);
     while (code === AWAY || code === TURN) {
-      if (code === TURN) this.patience.wait(this.word!);
+      if (code === TURN) this.share.turn();
       else {
         const { operand, detail } = this.lastError();
         this.paged.get(plan)!.get(operand)!.bring(Number(detail));
@@ -383,10 +367,7 @@ export class Engine implements Device {
    */
   init(plan: PlanHandle, where: string): void {
     this.check(
-      this.whole(
-        plan,
-        this.call(() => this.exports.ew_plan_init(plan)),
-      ),
+      this.whole(plan, () => this.exports.ew_plan_init(plan)),
       where,
     );
   }
@@ -397,10 +378,7 @@ export class Engine implements Device {
    */
   initSteps(plan: PlanHandle, first: number, count: number, where: string): void {
     this.check(
-      this.whole(
-        plan,
-        this.call(() => this.exports.ew_plan_init_steps(plan, first, count)),
-      ),
+      this.whole(plan, () => this.exports.ew_plan_init_steps(plan, first, count)),
       where,
     );
   }
@@ -415,19 +393,13 @@ export class Engine implements Device {
     if (this.watcher) this.watcher.run(plan, where);
     else
       this.check(
-        this.whole(
-          plan,
-          this.call(() => this.exports.ew_plan_run(plan)),
-        ),
+        this.whole(plan, () => this.exports.ew_plan_run(plan)),
         where,
       );
   }
 
   runSome(plan: PlanHandle, where: string, trips: number): boolean {
-    const code = this.whole(
-      plan,
-      this.call(() => this.exports.ew_plan_run_some(plan, trips)),
-    );
+    const code = this.whole(plan, () => this.exports.ew_plan_run_some(plan, trips));
     if (code !== PAUSED) this.runs++;
     this.check(code === PAUSED ? 0 : code, where);
     return code !== PAUSED;
@@ -448,10 +420,7 @@ export class Engine implements Device {
   /** Runs steps; `first` does not count init steps. Only the slots that they use must be bound. */
   runSteps(plan: PlanHandle, first: number, count: number, where: string): void {
     this.check(
-      this.whole(
-        plan,
-        this.call(() => this.exports.ew_plan_run_steps(plan, first, count, 0)),
-      ),
+      this.whole(plan, () => this.exports.ew_plan_run_steps(plan, first, count, 0)),
       where,
     );
   }
@@ -483,7 +452,6 @@ export class Engine implements Device {
     }
     endThreads(this.threads);
     open.delete(this);
-    if (this.word) shares.report({ engine: this.number });
   }
 
   /**

@@ -18,7 +18,7 @@ export interface EngineExports {
   ew_worker(engine: number, index: number): void;
   ew_stop(engine: number, stop: number): void;
   /** Absent in engines of older packages. */
-  ew_share?(engine: number): number;
+  ew_share?(engine: number, threads: number, steps: number): void;
   ew_threads(engine: number): number;
   ew_last_error(engine: number): number;
   ew_table_hash(): number;
