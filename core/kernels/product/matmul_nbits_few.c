@@ -189,7 +189,7 @@ EW_INLINE bool prepare_digits(const nbits_few_rows *f, const real *a, real *read
 /* Adds the contribution of the zero points of row `row` of b, minus `base`, to results for `count`
  * rows of a, COLS apart. of_a: sums of the blocks of the first of these rows. */
 EW_INLINE void add_zeros(const nbits_few_rows *f, const real *of_a, int32_t count, int32_t row,
-                         float base, float *out) {
+                         float base, real *out) {
   const ew_nbits *w = f->w;
   const bool half_scales = ew_nbits_half_scales(w);
   const ew_matmul_nbits_params *p = w->p;
@@ -222,12 +222,12 @@ EW_INLINE void add_zeros(const nbits_few_rows *f, const real *of_a, int32_t coun
   EW_PLAIN_FOR (int32_t k = 0; k < count; k++) out[k * COLS] += -f32x4_sum(sum[k]) - rest[k];
 }
 static __attribute__((noinline)) void add_zeros_1(const nbits_few_rows *f, const real *of_a,
-                                                  int32_t row, float base, float *out) {
+                                                  int32_t row, float base, real *out) {
   add_zeros(f, of_a, 1, row, base, out);
 }
 #if VF > 4
 static __attribute__((noinline)) void add_zeros_of_rows(const nbits_few_rows *f, int32_t row,
-                                                        float base, float *out) {
+                                                        float base, real *out) {
   add_zeros(f, f->ready + f->sums, f->w->p->m, row, base, out);
 }
 #endif
@@ -470,7 +470,7 @@ FEW_ROWS(8)
 /* Code books: the looked-up weights are multiplied with a as floats. The lookup is most of the work
  * and is shared by several rows of a. */
 static __attribute__((noinline)) void rows_codes(const nbits_few_rows *f, int32_t row, int32_t step,
-                                                 float *out) {
+                                                 real *out) {
   const ew_nbits *w = f->w;
   const ew_matmul_nbits_params *p = w->p;
   const bool half = ew_nbits_half_scales(w);
