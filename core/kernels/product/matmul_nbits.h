@@ -103,17 +103,14 @@ EW_INLINE bool ew_nbits_by_blocks(const ew_nbits *w) {
          p->bits == 4 && !p->format && p->block % 32 == 0 && p->k % p->block == 0 && p->n >= 4;
 }
 
-/* Computes and finishes columns [begin, end) of y for at most EW_NBITS_ABREAST rows of a.
+/* Computes and finishes y for at most EW_NBITS_ABREAST rows of a and EW_NBITS_COLS columns at least.
  * columns: writes out[rows of a][EW_NBITS_COLS], of columns first, first + step and so on. They lie
  * far apart: each continues where it ended in the call before, so the processor sees a few long
- * streams of memory, which it fetches ahead, instead of short pieces. */
-void ew_nbits_columns(const ew_gemm_job *g, int32_t begin, int32_t end,
-                      void (*columns)(const void *f, int32_t first, int32_t step, real *out),
-                      const void *f);
-
-/* Columns per task with few rows of a. One task per thread of about 5 microseconds at least; four,
- * of which idle threads can take some, where each is long. worth: tasks of 5 microseconds. */
-int32_t ew_nbits_share(const ew_context *ctx, int32_t n, int64_t worth);
+ * streams of memory, which it fetches ahead, instead of short pieces.
+ * worth: the work, in tasks of about 5 microseconds. */
+typedef void (*ew_nbits_columns)(const void *f, int32_t first, int32_t step, real *out);
+void ew_nbits_by_columns(ew_context *ctx, const ew_gemm_job *g, int64_t worth,
+                         ew_nbits_columns columns, const void *f);
 
 /* y = a @ b for at most EW_NBITS_ABREAST rows of a. Each has the bits of a product of that row
  * alone, but for formats 1 and 2 and blocks that do not fill 16 bytes. */

@@ -256,12 +256,6 @@ static void columns_of_rows(const void *arg, int32_t j, int32_t step, real *out)
     (f->pairs ? columns_by_pairs : columns_by_fours)(f, f->lanes + (int64_t)i * f->lane_row, j,
                                                      step, out);
 }
-static void few_task(void *arg, int32_t index, int32_t thread) {
-  const by_blocks *f = arg;
-  const int32_t begin = index * f->cols, left = f->g->n - begin;
-  (void)thread;
-  ew_nbits_columns(f->g, begin, begin + (left < f->cols ? left : f->cols), columns_of_rows, f);
-}
 
 /* ---- many rows ---- */
 
@@ -377,8 +371,7 @@ static bool few_rows(by_blocks *f) {
   if (f->too_small) return false;
   for (int32_t i = 0; i < f->rows; i++)
     put_lanes(f, f->ready + (int64_t)i * f->row, f->lanes + (int64_t)i * f->lane_row);
-  f->cols = ew_nbits_share(f->context, p->n, (int64_t)p->k * f->rows * p->n >> 16);
-  ew_parallel(f->context, (p->n - 1) / f->cols + 1, few_task, f);
+  ew_nbits_by_columns(f->context, f->g, (int64_t)p->k * f->rows * p->n >> 16, columns_of_rows, f);
   return true;
 }
 

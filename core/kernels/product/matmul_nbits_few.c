@@ -37,11 +37,11 @@ enum {
   TOGETHER = 32
 };
 
-typedef struct nbits_few_rows {
+typedef struct {
   const ew_nbits *w;
   const ew_gemm_job *g;
   /* out[m][COLS] = a times COLS rows of b from `row` on, `step` rows from each other */
-  void (*rows)(const struct nbits_few_rows *, int32_t row, int32_t step, real *out);
+  ew_nbits_columns rows;
   real *ready;                 /* a, prepared */
   real *abreast;               /* the same without the sums of blocks, ABREAST rows at a time,
                                 * by turns four floats of each; NULL: not used */
@@ -348,8 +348,8 @@ static void put_abreast(const nbits_few_rows *f) {
 #  endif
 /* rows_digits for several rows of a: the weights are unpacked once for TILES vectors of them. The
  * lanes of a row do what they do there. */
-EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, int32_t step, real *out,
-                            int bits, int digits, bool shorts, bool vnni) {
+EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, int32_t step, real *out, int bits,
+                            int digits, bool shorts, bool vnni) {
   const ew_nbits *w = f->w;
   const int unit = shorts ? 16 : 8, planes = unit / bits,
             bytes = (part_of(1, bits, digits, shorts) - 8) * 4;
@@ -453,12 +453,14 @@ EW_INLINE int digits_of(int bits, bool rounded) {
                                                        real *ready, bool rounded) {               \
     return prepare_digits(f, a, ready, bits, digits_of(bits, rounded), in_shorts(bits, rounded)); \
   }                                                                                               \
-  static __attribute__((noinline)) void floats_##bits(const nbits_few_rows *f, int32_t row,       \
-                                                      int32_t step, real *out) {                 \
+  static __attribute__((noinline)) void floats_##bits(const void *arg, int32_t row, int32_t step, \
+                                                      real *out) {                                \
+    const nbits_few_rows *f = arg;                                                                \
     ROWS(f, row, step, out, bits, false);                                                         \
   }                                                                                               \
-  static __attribute__((noinline)) void bytes_##bits(const nbits_few_rows *f, int32_t row,        \
-                                                     int32_t step, real *out) {                  \
+  static __attribute__((noinline)) void bytes_##bits(const void *arg, int32_t row, int32_t step,  \
+                                                     real *out) {                                 \
+    const nbits_few_rows *f = arg;                                                                \
     ROWS(f, row, step, out, bits, true);                                                          \
   }
 FEW_ROWS(2)
@@ -469,8 +471,9 @@ FEW_ROWS(8)
 
 /* Code books: the looked-up weights are multiplied with a as floats. The lookup is most of the work
  * and is shared by several rows of a. */
-static __attribute__((noinline)) void rows_codes(const nbits_few_rows *f, int32_t row, int32_t step,
+static __attribute__((noinline)) void rows_codes(const void *arg, int32_t row, int32_t step,
                                                  real *out) {
+  const nbits_few_rows *f = arg;
   const ew_nbits *w = f->w;
   const ew_matmul_nbits_params *p = w->p;
   const bool half = ew_nbits_half_scales(w);
@@ -494,15 +497,26 @@ static __attribute__((noinline)) void rows_codes(const nbits_few_rows *f, int32_
   }
 }
 
-void ew_nbits_columns(const ew_gemm_job *g, int32_t begin, int32_t end,
-                      void (*columns)(const void *, int32_t, int32_t, real *), const void *f) {
-  const int32_t step = (end - begin) / COLS, rest = (end - begin) % COLS;
+typedef struct {
+  const ew_gemm_job *g;
+  ew_nbits_columns columns;
+  const void *f;
+  int32_t cols; /* columns of y per task */
+} column_job;
+
+static void columns_task(void *arg, int32_t index, int32_t thread) {
+  const column_job *job = arg;
+  const ew_gemm_job *g = job->g;
+  const int32_t begin = index * job->cols, left = g->n - begin,
+                count = left < job->cols ? left : job->cols, step = count / COLS,
+                rest = count % COLS;
   real out[EW_NBITS_ABREAST * COLS];
+  (void)thread;
   for (int32_t j = begin, n; j < begin + step; j += n) {
     real sums[COLS][EW_NBITS_ABREAST][TOGETHER];
     n = begin + step - j < TOGETHER ? begin + step - j : TOGETHER;
     EW_PLAIN_FOR (int32_t c = 0; c < n; c++) {
-      columns(f, j + c, step, out);
+      job->columns(job->f, j + c, step, out);
       EW_PLAIN_FOR (int32_t i = 0; i < g->m * COLS; i++) sums[i % COLS][i / COLS][c] = out[i];
     }
     for (int32_t r = 0, col = j; r < COLS; r++, col += step)
@@ -511,29 +525,27 @@ void ew_nbits_columns(const ew_gemm_job *g, int32_t begin, int32_t end,
                       g->y_row);
   }
   if (rest) { /* some columns are computed again */
-    columns(f, end - COLS, 1, out);
+    const int32_t col = begin + count - rest;
+    job->columns(job->f, begin + count - COLS, 1, out);
     for (int32_t i = 0; i < g->m; i++)
-      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + end - rest,
-                    out + i * COLS + COLS - rest, i, end - rest, rest, g->y_row);
+      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + col, out + (i + 1) * COLS - rest, i,
+                    col, rest, g->y_row);
   }
 }
 
-int32_t ew_nbits_share(const ew_context *ctx, int32_t n, int64_t worth) {
+/* Columns per task: one task per thread, or four where they are long, of which idle threads can
+ * take some. */
+static int32_t share(const ew_context *ctx, int32_t n, int64_t worth) {
   const int32_t threads = ew_parallel_width(ctx),
                 most = worth < 64 * (int64_t)threads ? threads : 4 * threads,
                 tasks = worth < most ? (int32_t)worth + 1 : most;
   return ((n - 1) / tasks / COLS + 1) * COLS;
 }
 
-static void rows_of_group(const void *arg, int32_t row, int32_t step, real *out) {
-  const nbits_few_rows *f = arg;
-  f->rows(f, row, step, out);
-}
-static void group_task(void *arg, int32_t index, int32_t thread) {
-  const nbits_few_rows *f = arg;
-  const int32_t begin = index * f->cols, left = f->g->n - begin;
-  (void)thread;
-  ew_nbits_columns(f->g, begin, begin + (left < f->cols ? left : f->cols), rows_of_group, f);
+void ew_nbits_by_columns(ew_context *ctx, const ew_gemm_job *g, int64_t worth,
+                         ew_nbits_columns columns, const void *f) {
+  column_job job = {g, columns, f, share(ctx, g->n, worth)};
+  ew_parallel(ctx, (g->n - 1) / job.cols + 1, columns_task, &job);
 }
 
 /* For shapes that do not fill groups: four rows of b are dequantized to floats, a piece at a time.
@@ -627,24 +639,26 @@ static void some_rows(ew_context *ctx, const ew_nbits *all, const ew_gemm_job *o
   params.m = g.m = count, g.a += (int64_t)from * g.a_row, g.y += (int64_t)from * g.y_row;
   if (g.finish.residual) g.finish.residual += (int64_t)from * g.y_row;
   nbits_few_rows f = {.w = &w, .g = &g, .ready = scratch};
-  ew_task task = dequantize_task;
+  bool by_columns = false;
   if (lay_out(&f)) {
-    if (prepare(&f))
-      task = group_task;
-    else if (count > 1) { /* the others are products of digits nonetheless */
+    by_columns = prepare(&f);
+    if (!by_columns && count > 1) { /* the others are products of digits nonetheless */
       for (int32_t i = 0; i < count; i++) some_rows(ctx, all, of_all, scratch, from + i, 1);
       return;
     }
   }
   if (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2)) {
     if (p->format && p->m == 1 && p->n >= COLS && p->block % 16 == 0 && p->k % p->block == 0)
-      task = group_task, f.rows = rows_codes;
+      by_columns = true, f.rows = rows_codes;
   }
-  f.cols = ew_nbits_share(ctx, p->n,
-                          (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14
-                                                          : p->accuracy == 4      ? 16
-                                                                                  : 15));
-  ew_parallel(ctx, (p->n - 1) / f.cols + 1, task, &f);
+  /* A task takes about 5 microseconds. */
+  const int64_t work = (int64_t)p->k * p->m * p->n;
+  if (by_columns)
+    ew_nbits_by_columns(ctx, &g, work >> (p->accuracy == 4 ? 16 : 15), f.rows, &f);
+  else {
+    f.cols = share(ctx, p->n, work >> 14);
+    ew_parallel(ctx, (p->n - 1) / f.cols + 1, dequantize_task, &f);
+  }
 }
 
 void ew_nbits_few_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g, real *scratch) {
