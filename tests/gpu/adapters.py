@@ -63,24 +63,26 @@ def gpu(library="wgpudawn", serial=False):
 
 
 class Steady(Pace):
-    """Gives so many operations at once, whatever time they take. pieces: of launches so far."""
+    """Gives so many operations at once, whatever time they take; more where a dispatch would have
+    more pieces than `most`. pieces: of launches so far.
+    """
 
-    def __init__(self, bound):
+    def __init__(self, bound, most):
         super().__init__(False)
-        self.bound, self.pieces = bound, 0
+        self.bound, self.most, self.pieces = bound, most, 0
 
     def piece(self, count, start, work):
         self.pieces += 1
-        return super().piece(count, start, work)
+        return min(max(super().piece(count, start, work), -(-count // self.most)), count - start)
 
     def done(self, now):
         self.given = 0
 
 
 @contextmanager
-def at_once(engine, bound):
-    """Gives a GPU so many operations at once: launches with more run in pieces."""
-    before, engine.pace = engine.pace, Steady(bound)
+def at_once(engine, bound, most=1 << 30):
+    """Gives a GPU so many operations at once: launches with more run in pieces, at most `most`."""
+    before, engine.pace = engine.pace, Steady(bound, most)
     try:
         yield engine.pace
     finally:

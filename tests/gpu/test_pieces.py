@@ -23,7 +23,7 @@ def test_a_language_model(tmp_path, serial):
     path.write_bytes(models.in_4_bits(model).SerializeToString())
     engine = gpu(serial=serial)
     ids, logits, plans = greedy(engine, path, 2)
-    with at_once(engine, 1) as pace:
+    with at_once(engine, 1, 5) as pace:
         again, others, _ = greedy(engine, path, 2)
     assert pace.pieces > sum(plan["dispatches"] for plan in plans)
     assert again == ids and [x.tobytes() for x in others] == [x.tobytes() for x in logits]
@@ -44,7 +44,7 @@ def test_steps_of_training(serial):
         states = {n: session.device.read(b) for n, b in session.memory.items()}
         runs.append((losses, states))
         session.free()
-    assert runs[0] == runs[1] and pace.pieces > 100
+    assert runs[0] == runs[1] and pace.pieces > 50
 
 
 def test_a_clipped_norm_of_gradients():
