@@ -69,6 +69,7 @@ class WebGPUEngine(NativeEngine):
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
         self.tested: set[str] = set()  # names of tests (compiler/gpu/self_test.py)
+        self.tuned: dict[str, int] = {}  # {tunable of shaders: its value}
         self.refused: dict[str, str] = {}  # kernels that the GPU computes wrongly: why
         self._device = WebGPUDevice(self)
         self.machine = declarations(*packing_of(self), self.gpu.dots)
@@ -100,7 +101,8 @@ class WebGPUEngine(NativeEngine):
         """What runs where.
 
         Returns:
-            {adapter, pipelines, buffers, bytes (of all buffers), plans: [{plan, steps, dispatches,
+            {adapter, tuned ({tunable of shaders: the value that is the fastest}), pipelines, buffers,
+            bytes (of all buffers), plans: [{plan, steps, dispatches,
             pipelines, onCpu: {kernel: steps}, why: {kernel: reason}, downloads, uploads}]} where
             downloads and uploads are bytes that crossed between GPU and processor within plans.
         """
@@ -108,6 +110,7 @@ class WebGPUEngine(NativeEngine):
         memory.sweep()
         return {
             "adapter": self.gpu.name,
+            "tuned": dict(self.tuned),
             "pipelines": len(self.pipelines),
             "buffers": memory.buffers,
             "bytes": memory.nbytes,
