@@ -101,9 +101,9 @@ class WebGPUEngine(NativeEngine):
         """What runs where.
 
         Returns:
-            {adapter, tuned ({tunable of shaders: the value that is the fastest}), pipelines, buffers,
-            bytes (of all buffers), plans: [{plan, steps, dispatches,
-            pipelines, onCpu: {kernel: steps}, why: {kernel: reason}, downloads, uploads}]} where
+            {adapter, tuned ({tunable of shaders: its value, as measured}), pipelines, buffers,
+            bytes (of all buffers), plans: [{plan, steps, dispatches, pipelines, onCpu: {kernel:
+            steps}, why: {kernel: reason}, downloads, uploads}]} where
             downloads and uploads are bytes that crossed between GPU and processor within plans.
         """
         memory = self._device.memory

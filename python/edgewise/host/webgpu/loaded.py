@@ -8,6 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.gpu.batches import Group
@@ -59,6 +60,7 @@ class WebGPUPlan(LoadedPlan):
     """
 
     engine: WebGPUEngine
+    tuned: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self, engine: WebGPUEngine, plan: Plan, tuned: Mapping[str, int] | None = None
@@ -115,12 +117,7 @@ class WebGPUPlan(LoadedPlan):
         """Finds out what it takes to run the plan on this GPU."""
         gpu, kinds = self.engine.gpu, [slot.kind for slot in self.plan.slots]
         self.facts = Facts(
-            self.plan.data,
-            kinds,
-            self.engine.serial,
-            gpu.bindings,
-            gpu.binding_bytes,
-            self.tuned,
+            self.plan.data, kinds, self.engine.serial, gpu.bindings, gpu.binding_bytes, self.tuned
         )
         self.steps, self.operations = self.facts.steps, self.facts.operations
         self.ranges = self.facts.ranges
