@@ -16,6 +16,8 @@ export interface GpuContext {
   readonly pipelines: Pipelines;
   /** What shaders refer to that differs between machines. */
   readonly machine: Map<string, string>;
+  /** Values of tunables of shaders that were chosen. */
+  readonly tuned: Readonly<Record<string, number>>;
   /** Kernels that this GPU computes wrongly, and why. */
   readonly refused: ReadonlyMap<string, string>;
   /** Programs by what their text depends on. */
