@@ -144,11 +144,14 @@ class WebGPUDevice(Device):
             return self.choice.top(logits)
 
     def load_plan(self, plan: Plan) -> LoadedPlan:
+        from .tuning import tune
+
         check_kernels(self.engine, set(plan.kernels))
+        tune(self.engine, set(plan.kernels))
         return self.load_untested(plan)
 
     def load_untested(self, plan: Plan) -> LoadedPlan:
         """As load_plan, whatever kernels it has."""
         from .loaded import WebGPUPlan
 
-        return WebGPUPlan(self.engine, plan)
+        return WebGPUPlan(self.engine, plan, self.engine.tuned)

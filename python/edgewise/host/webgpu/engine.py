@@ -72,6 +72,7 @@ class WebGPUEngine(NativeEngine):
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
         self.tested: set[str] = set()  # names of tests (compiler/gpu/self_test.py)
+        self.tuned: dict[str, int] = {}  # {tunable of shaders: its value}
         self.refused: dict[str, str] = {}  # kernels that the GPU computes wrongly: why
         self._device = WebGPUDevice(self)
         self.machine = declarations(*packing_of(self), self.gpu.dots)
@@ -103,14 +104,16 @@ class WebGPUEngine(NativeEngine):
         """What runs where.
 
         Returns:
-            {adapter, pipelines, buffers, bytes (of all buffers), plans: [{plan, steps, dispatches,
-            pipelines, onCpu: {kernel: steps}, why: {kernel: reason}, downloads, uploads}]} where
+            {adapter, tuned ({tunable of shaders: its value, as measured}), pipelines, buffers,
+            bytes (of all buffers), plans: [{plan, steps, dispatches, pipelines, onCpu: {kernel:
+            steps}, why: {kernel: reason}, downloads, uploads}]} where
             downloads and uploads are bytes that crossed between GPU and processor within plans.
         """
         memory = self._device.memory
         memory.sweep()
         return {
             "adapter": self.gpu.name,
+            "tuned": dict(self.tuned),
             "pipelines": len(self.pipelines),
             "buffers": memory.buffers,
             "bytes": memory.nbytes,

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.gpu.batches import Group
@@ -21,6 +22,7 @@ from ...logic.gpu.link import RECORD_BYTES
 from ...logic.gpu.wgsl import REGISTERS
 from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
+from .gpu import in_words
 from .launch import Launch
 from .mirror import Mirrors
 
@@ -53,13 +55,18 @@ class WebGPUPlan(LoadedPlan):
         firsts: number of the first step of each.
         work: operations of each.
         reasons: {step: why it runs on the processor}.
+        tuned: values of tunables of its shaders.
         facts: by which it is decided how steps run; `operations` are those of each.
         mirrors: memory on the processor of the slots, for the steps there.
     """
 
     engine: WebGPUEngine
+    tuned: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, engine: WebGPUEngine, plan: Plan) -> None:
+    def __init__(
+        self, engine: WebGPUEngine, plan: Plan, tuned: Mapping[str, int] | None = None
+    ) -> None:
+        self.tuned = dict(tuned or {})
         self.bound: dict[int, Buffer] = {}
         self.steps: list[Any] = []
         self.launches: list[Launch | None] = []
@@ -112,7 +119,7 @@ class WebGPUPlan(LoadedPlan):
         """Finds out what it takes to run the plan on this GPU."""
         gpu, kinds = self.engine.gpu, [slot.kind for slot in self.plan.slots]
         self.facts = Facts(
-            self.plan.data, kinds, self.engine.serial, gpu.bindings, gpu.binding_bytes
+            self.plan.data, kinds, self.engine.serial, gpu.bindings, gpu.binding_bytes, self.tuned
         )
         self.steps, self.operations = self.facts.steps, self.facts.operations
         self.ranges = self.facts.ranges
@@ -224,6 +231,25 @@ class WebGPUPlan(LoadedPlan):
                 begin, end = self.steps_in(Run(i, i + 1, run.on_gpu))
                 out += [0.0] * (end - begin - 1)
         return out
+
+    def seconds(self, runs: int) -> float:
+        """How long so many runs take on the GPU, which begins when all are encoded. All steps run
+        there, and the plan has run before.
+        """
+        device = self.engine.gpu.device
+        with self.engine.lock, in_words("a measurement"):
+            encoder = device.create_command_encoder()
+            compute = encoder.begin_compute_pass()
+            for launch in self.launches * runs:
+                assert launch is not None
+                launch.dispatch(compute)
+            compute.end()
+            commands = encoder.finish()
+            device.queue.read_buffer(self.errors, 0, 4)
+            start = perf_counter()
+            device.queue.submit([commands])
+            device.queue.read_buffer(self.errors, 0, 4)  # which waits for it
+            return perf_counter() - start
 
     def _go(self, runs: list[Run]) -> None:
         with self.engine.lock:

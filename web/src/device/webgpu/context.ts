@@ -19,6 +19,8 @@ export interface GpuContext {
   readonly pace: Pace;
   /** What shaders refer to that differs between machines. */
   readonly machine: Map<string, string>;
+  /** Values of tunables of shaders that were chosen. */
+  readonly tuned: Readonly<Record<string, number>>;
   /** Kernels that this GPU computes wrongly, and why. */
   readonly refused: ReadonlyMap<string, string>;
   /** Programs by what their text depends on. */

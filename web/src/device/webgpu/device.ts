@@ -3,6 +3,7 @@
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
+import { SHADERS } from "../../gen/shaders.ts";
 import { Pace } from "../../logic/gpu/pace.ts";
 import type { Program } from "../../logic/gpu/wgsl.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
@@ -28,6 +29,16 @@ const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX
 const PATIENCE_MS = 300_000;
 const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
 
+/** A plan on both devices, whose slots have memory of their own. */
+export interface Aside {
+  /** The plan on the GPU, with these values of tunables. */
+  load(tuned?: Readonly<Record<string, number>>): GpuPlan;
+  /** The contents of slots on the GPU. */
+  read(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+  /** Those after a run in the engine. */
+  expected(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+}
+
 /** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
 export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
@@ -38,6 +49,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   /** Why it was chosen, by `auto`. */
   why = "";
   readonly refused = new Map<string, string>();
+  readonly tuned: Record<string, number> = {};
   /** Kernels that were tested; undefined: none are. */
   private tested: Set<string> | undefined;
   watcher: Watcher | undefined;
@@ -220,7 +232,14 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       flavour,
       threads,
       why: this.why,
-      gpu: { adapter: this.gpu.name, pipelines: this.pipelines.size, onWasm, downloads, uploads },
+      gpu: {
+        adapter: this.gpu.name,
+        pipelines: this.pipelines.size,
+        onWasm,
+        tuned: { ...this.tuned },
+        downloads,
+        uploads,
+      },
     };
   }
 
@@ -429,6 +448,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return async () => {
       await loadParts(parts, this);
       if (fresh.length) await (await import("./self-test.ts")).checkKernels(this, fresh);
+      if (!this.gpu.software && fresh.some((kernel) => SHADERS[kernel]?.tune))
+        await (await import("./tuning.ts")).tune(this, fresh);
     };
   }
 
@@ -437,35 +458,59 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     given: readonly Uint8Array[],
     wanted: readonly number[],
   ): Promise<[here: Uint8Array<ArrayBuffer>[], there: Uint8Array<ArrayBuffer>[]]> {
+    return this.aside(bytes, given, async ({ load, read, expected }) => {
+      const plan = load();
+      const { initCount, steps } = plan.parts;
+      if (initCount) await plan.run(0, initCount);
+      await plan.run(initCount, steps.length);
+      const found = read(wanted);
+      return [await expected(wanted), await found];
+    });
+  }
+
+  /**
+   * Does work with a plan between others that wait.
+   * @param given contents of its slots
+   */
+  async aside<T>(
+    bytes: Uint8Array,
+    given: readonly Uint8Array[],
+    work: (on: Aside) => Promise<T>,
+  ): Promise<T> {
     const { wasm, memory, machine, gpu } = this;
     const where = "self-test";
     const handle = wasm.loadPlan(bytes, where);
+    const loaded: GpuPlan[] = [];
     const there: GpuRange[] = [];
     const here: Buffer[] = [];
     try {
       await loadParts(missingParts(kernelsOf(bytes), machine, gpu.software), this);
       const kinds = given.map(() => "state");
-      const plan = new GpuPlan(this, handle, bytes, kinds, where);
-      this.plans.set(handle, plan);
       for (const [slot, data] of given.entries()) {
         there.push(memory.allocate(data.length, "the test of a GPU"));
         here.push(wasm.allocate(data.length, "the test of a GPU"));
         wasm.bind(handle, slot, here[slot]!);
         wasm.write(here[slot]!, data);
-        plan.bind(slot, there[slot]!, where);
         await this.store(there[slot]!, data, 0);
       }
-      const { initCount, steps } = plan.parts;
-      if (initCount) await plan.run(0, initCount);
-      await plan.run(initCount, steps.length);
-      const found = this.fetchAll(wanted.map((i) => [there[i]!, 0, given[i]!.length]));
-      wasm.init(handle, where);
-      wasm.run(handle, where);
-      const expected = wanted.map((i) => wasm.read(here[i]!));
-      return [await Promise.all(expected), await found];
+      return await work({
+        load: (tuned) => {
+          const plan = new GpuPlan(this, handle, bytes, kinds, where, tuned);
+          loaded.push(plan);
+          this.plans.set(handle, plan);
+          for (const [slot, buffer] of there.entries()) plan.bind(slot, buffer, where);
+          return plan;
+        },
+        read: (slots) => this.fetchAll(slots.map((i) => [there[i]!, 0, given[i]!.length])),
+        expected: (slots) => {
+          wasm.init(handle, where);
+          wasm.run(handle, where);
+          return Promise.all(slots.map((i) => wasm.read(here[i]!)));
+        },
+      });
     } finally {
       wasm.freePlan(handle);
-      this.plans.get(handle)?.free();
+      for (const plan of loaded) plan.free();
       this.plans.delete(handle);
       for (const buffer of here) wasm.release(buffer);
       for (const buffer of there) memory.release(buffer);

@@ -80,6 +80,7 @@ export class GpuPlan implements PlanContext {
   /**
    * @param handle of the engine in C
    * @param kinds of the slots
+   * @param tuned values of tunables of its shaders
    */
   constructor(
     readonly device: GpuContext,
@@ -87,8 +88,9 @@ export class GpuPlan implements PlanContext {
     bytes: Uint8Array,
     readonly kinds: readonly string[],
     readonly where: string,
+    tuned = device.tuned,
   ) {
-    this.parts = partsOf(bytes);
+    this.parts = partsOf(bytes, tuned);
     const { steps, constants, registers } = this.parts;
     if (registers.length > REGISTERS || registers.flat().some((x) => x !== (x | 0)))
       throw new PlanError("its registers exceed those of a GPU", where, "Use the device 'wasm'.");
