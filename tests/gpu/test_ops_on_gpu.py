@@ -42,12 +42,13 @@ def bits(results):
 
 def run(case, engine):
     model, feeds = case.model()
+    others = set(engine.plans)
     session = edgewise.InferenceSession(model.SerializeToString(), engine=engine)
     try:
         got = session.run(None, feeds)
         with at_once(engine, 1, 3) as pace:
             again = session.run(None, feeds)
-        dispatches = sum(plan.info["dispatches"] for plan in engine.plans)
+        dispatches = sum(plan.info["dispatches"] for plan in set(engine.plans) - others)
         assert pace.pieces >= dispatches and bits(again) == bits(got), repr(case)
         return got, dispatches
     finally:

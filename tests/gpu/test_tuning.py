@@ -86,7 +86,7 @@ def test_products(engine, name, value, case):
         assert np.linalg.norm(got - y) <= 1e-5 * np.linalg.norm(y)
         expected = {"WIDE": "matmul_nbits.wide", "TILE": "matmul_nbits.tiled"}[name]
         assert expected in {stage for stage, _ in stages(engine)}
-        del session
+        session.free()
 
 
 @pytest.mark.parametrize("name, value", VALUES)
