@@ -7,6 +7,7 @@ import shutil
 import pytest
 from bench import models
 from edgewise.compiler.compile import compile_package
+from edgewise.compiler.gpu.tuned import tunings
 from edgewise.compiler.targets import target_named
 from edgewise.host.session.open import folder_files
 
@@ -40,13 +41,21 @@ def one_layer(gpu_files, tmp_path_factory):
     return Printed(ForeignEngine(threads=1).load(plans_of(models.in_4_bits(model), chunks=(1,))[0]))
 
 
+def before_the_worker(route):
+    answer = route.fetch()
+    route.fulfill(response=answer, body=HARDWARE + answer.text())
+
+
+def without_a_limit(route):
+    answer = route.fetch()
+    text = answer.text().replace("performance.now()", "0")
+    assert text != answer.text()
+    route.fulfill(response=answer, body=text)
+
+
 def test_tokens_are_those_of_wasm(gpu_visit, one_layer):
     launches = [x for x in one_layer.launches if x is not None]
     assert any(x.takers == 3 for x in launches) and any(x.chain for x in launches)
-
-    def before_the_worker(route):
-        answer = route.fetch()
-        route.fulfill(response=answer, body=HARDWARE + answer.text())
 
     gpu_visit.page.context.route("**/worker.js", before_the_worker)
     on_gpu, on_wasm = (
@@ -56,3 +65,24 @@ def test_tokens_are_those_of_wasm(gpu_visit, one_layer):
     assert on_gpu["ids"] == on_wasm["ids"] and len(on_gpu["ids"]) == 5 + 6  # with the prompt
     assert on_gpu["info"]["device"]["name"] == "webgpu"
     assert not gpu_visit.asked("worker-webgpu-serial.js")
+
+
+def test_tunables_are_chosen(gpu_visit, one_layer):
+    """Before the first plan with their kernels, within a time; kept where all had time."""
+    gpu_visit.page.context.route("**/worker.js", before_the_worker)
+    # no clock runs: this machine would need longer
+    gpu_visit.page.context.route("**/worker-webgpu-tuning.js", without_a_limit)
+    for _ in range(2):
+        got = greedy(gpu_visit, "/files/one-layer.edge", {"device": "webgpu"}, max_new_tokens=2)
+        tuned = got["info"]["device"]["gpu"]["tuned"]
+        values = {t.name: t.values for t in tunings() if t.kernel in ("matmul_nbits", "attention")}
+        assert set(tuned) == set(values)
+        assert all(value in values[name] for name, value in tuned.items())
+        kept = gpu_visit.run("""
+            const root = await navigator.storage.getDirectory();
+            const folder = await (await root.getDirectoryHandle("edgewise"))
+              .getDirectoryHandle("gpu");
+            for await (const [name, file] of folder.entries())
+              if (name.startsWith("tuned-")) return JSON.parse(await (await file.getFile()).text());
+        """)
+        assert kept == tuned

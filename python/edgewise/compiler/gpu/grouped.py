@@ -4,7 +4,7 @@ bind, and why they cannot run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...logic.gpu.arrange import Arrangement, Span, arrange, families_of
 from ...logic.gpu.link import MAX_CHOICES, Role
@@ -42,6 +42,7 @@ class Facts:
         serial: whether the GPU is one in software.
         bindings: buffers that a step can bind besides uniforms.
         binding_bytes: largest range of a buffer that it can bind.
+        tuned: values of tunables (steps.steps_of).
 
     Attributes:
         steps: init steps first.
@@ -53,10 +54,16 @@ class Facts:
     """
 
     def __init__(
-        self, data: bytes, kinds: Sequence[str], serial: bool, bindings: int, binding_bytes: int
+        self,
+        data: bytes,
+        kinds: Sequence[str],
+        serial: bool,
+        bindings: int,
+        binding_bytes: int,
+        tuned: Mapping[str, int] | None = None,
     ) -> None:
         self.kinds, self.bindings, self.binding_bytes = list(kinds), bindings, binding_bytes
-        self.steps = steps_of(data, serial)
+        self.steps = steps_of(data, serial, tuned)
         self.ranges = register_ranges(data)
         self.largest = [high for _, high in self.ranges]
         self.slots = slot_bytes(data)

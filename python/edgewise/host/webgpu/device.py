@@ -87,6 +87,7 @@ class WebGPUDevice(Device):
         queue = self.engine.gpu.device.queue
         with self.engine.lock, in_words("a read"):
             words = queue.read_buffer(place.gpu_buffer, first, -(-end // 4) * 4 - first)
+        self.engine.pace.given = 0  # all is done
         return bytes(words[begin - first : end - first])
 
     def copy(self, source: Buffer, target: Buffer, nbytes: int | None = None) -> None:
@@ -143,11 +144,14 @@ class WebGPUDevice(Device):
             return self.choice.top(logits)
 
     def load_plan(self, plan: Plan) -> LoadedPlan:
+        from .tuning import tune
+
         check_kernels(self.engine, set(plan.kernels))
+        tune(self.engine, set(plan.kernels))
         return self.load_untested(plan)
 
     def load_untested(self, plan: Plan) -> LoadedPlan:
         """As load_plan, whatever kernels it has."""
         from .loaded import WebGPUPlan
 
-        return WebGPUPlan(self.engine, plan)
+        return WebGPUPlan(self.engine, plan, self.engine.tuned)

@@ -12,6 +12,10 @@ TOLERANCE = 2e-4
 GPUs, differ by 1e-6, wrong results by far more.
 """
 
+PERIOD = 65536
+"""After so many, numbers repeat, and integers after PERIOD_OF_INTEGERS."""
+PERIOD_OF_INTEGERS = 65521
+
 
 @dataclass
 class TestSlot:
@@ -33,12 +37,12 @@ class TestSlot:
 
 def numbers(slot: int, count: int) -> list[float]:
     """Float32 numbers from -1 to 1, other ones for each slot."""
-    return [((i * 40503 + slot * 7919 + 17) % 65536) / 32768 - 1 for i in range(count)]
+    return [((i * 40503 + slot * 7919 + 17) % PERIOD) / 32768 - 1 for i in range(count)]
 
 
 def integers(slot: int, count: int, limit: int) -> list[int]:
     """Integers from 0 to limit - 1, other ones for each slot."""
-    return [(i * 40503 + slot * 7919 + 17) % 65521 % limit for i in range(count)]
+    return [(i * 40503 + slot * 7919 + 17) % PERIOD_OF_INTEGERS % limit for i in range(count)]
 
 
 def difference(expected: Sequence[float], found: Sequence[float]) -> float:

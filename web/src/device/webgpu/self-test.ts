@@ -7,6 +7,8 @@ import {
   difference,
   integers,
   numbers,
+  PERIOD,
+  PERIOD_OF_INTEGERS,
   type TestSlot,
   wrong_of,
 } from "../../logic/gpu/self_test.ts";
@@ -195,14 +197,27 @@ export async function onBoth<T>(
   }
 }
 
-const floats = (bytes: Uint8Array<ArrayBuffer>): Float32Array =>
+/** Bytes as float32. */
+export const floats = (bytes: Uint8Array<ArrayBuffer>): Float32Array =>
   new Float32Array(bytes.slice().buffer);
 
-function givenOf({ kind, count, limit }: TestSlot, i: number): Uint8Array<ArrayBuffer> {
-  if (kind === "numbers") return new Uint8Array(Float32Array.from(numbers(i, count)).buffer);
-  if (kind === "bytes") return Uint8Array.from(integers(i, count, 256));
+/** What a slot is given. Numbers repeat after PERIOD, integers a little earlier. */
+export function givenOf({ kind, count, limit }: TestSlot, i: number): Uint8Array<ArrayBuffer> {
+  if (kind === "numbers") {
+    const all = Float32Array.from(numbers(i, Math.min(count, PERIOD)));
+    return repeated(new Uint8Array(all.buffer), 4 * count);
+  }
+  if (kind === "bytes")
+    return repeated(Uint8Array.from(integers(i, Math.min(count, PERIOD_OF_INTEGERS), 256)), count);
   if (kind === "zeros") return new Uint8Array(count);
   if (kind === "ids")
     return new Uint8Array(BigInt64Array.from(integers(i, count, limit), BigInt).buffer);
   return new Uint8Array(4 * count);
+}
+
+function repeated(data: Uint8Array<ArrayBuffer>, count: number): Uint8Array<ArrayBuffer> {
+  if (count <= data.length) return data;
+  const out = new Uint8Array(count);
+  for (let at = 0; at < count; at += data.length) out.set(data.subarray(0, count - at), at);
+  return out;
 }
