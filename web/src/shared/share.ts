@@ -19,7 +19,7 @@ const WAITS_MS = 95;
 
 /** Steps of a plan between two looks at the cell: at first, and at most. */
 const STEPS = 16;
-const MOST_STEPS = 256;
+const MAX_STEPS = 256;
 /** Milliseconds that lie between two looks at least, and at most where the steps allow it. */
 const OFTEN_MS = 0.5;
 const SELDOM_MS = 2;
@@ -53,7 +53,7 @@ export class Share {
     const now = performance.now();
     const ms = now - this.looked;
     if (ms > SELDOM_MS) this.each = Math.max(1, this.each >> 1);
-    else if (ms < OFTEN_MS) this.each = Math.min(MOST_STEPS, 2 * this.each);
+    else if (ms < OFTEN_MS) this.each = Math.min(MAX_STEPS, 2 * this.each);
     if (Atomics.load(cell, 0) === 0 && now >= this.until) {
       Atomics.wait(cell, 0, 0, WAITS_MS);
       this.until = performance.now() + RUNS_MS;
@@ -102,7 +102,7 @@ export class Pace {
     if (this.waits) {
       const ms = ((performance.now() - this.since) * WAITS_MS) / RUNS_MS;
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, Math.min(ms, LONGEST_MS));
+        const timer = setTimeout(resolve, Math.min(ms, MAX_WAIT_MS));
         this.wake = () => {
           clearTimeout(timer);
           resolve();
@@ -115,7 +115,7 @@ export class Pace {
 }
 
 /** Milliseconds that a piece of work waits at most. */
-const LONGEST_MS = 2000;
+const MAX_WAIT_MS = 2000;
 
 /** The pace of this thread. */
 export const pace = new Pace();
