@@ -131,9 +131,9 @@ def test_storage_that_changes(visit, server, mixtures, deed):
 
 @pytest.fixture(scope="module")
 def large(mixtures):
-    """A package of experts of 8 MB, and scripts of workers that are in the page's way."""
+    """A package of experts of 17 MB, and scripts of workers that are in the page's way."""
     folder = mixtures / "large"
-    sizes = {**SIZES, "inner": 1024}
+    sizes = {**SIZES, "inner": 2048}
     make(folder, **sizes, vocab=4096, experts=EXPERTS, chosen=CHOSEN, floats=True)
     with open(mixtures / "large.edge", "wb") as file:
         open_package(folder, "q4").write(file)
@@ -141,13 +141,13 @@ def large(mixtures):
         shutil.copytree(WEB / "dist", mixtures / name, ignore=shutil.ignore_patterns("*.wasm"))
         (mixtures / name / "first.js").write_text(script)
         (mixtures / name / "worker.js").write_text('import "./first.js"; import "/worker.js";')
-    return 2 * EXPERTS * 2 * 1024 * 64 * 4
+    return 2 * EXPERTS * 2 * 2048 * 64 * 4
 
 
 OTHERS = {
     # a browser that gives less memory than it has promised
     "tight": """
-        const PAGES = 160;
+        const PAGES = 256;
         const { Memory } = WebAssembly;
         WebAssembly.Memory = class extends Memory {
           constructor(limits) {
