@@ -26,8 +26,12 @@ const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
 const built = existsSync(join(folder, "edgewise-simd128.wasm"));
 const plan = (name: keyof typeof LIMITS) => new Uint8Array(Buffer.from(LIMITS[name][0], "base64"));
 
-/** Tests of all kernels that have found nothing wrong. */
-const right = () => new Map(["", ...KERNELS.map(([kernel]) => kernel)].map((name) => [name, null]));
+/** Tests of all kernels and forms that have found nothing wrong. */
+const right = () => {
+  const forms = CASES.flatMap(({ forms }) => forms.flat());
+  const names = ["", ...KERNELS.map(([kernel]) => kernel), ...forms];
+  return new Map(names.map((name) => [name, null]));
+};
 
 async function open(
   name: "webgpu" | "webgpu-or-wasm" = "webgpu",

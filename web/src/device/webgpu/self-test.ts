@@ -94,7 +94,7 @@ interface AtOnce {
 
 /**
  * Tests kernels before the first plan that has them, and other forms of what a plan runs (forms_of
- * in logic/gpu/self_test.ts). Of those that a GPU computes wrongly, steps run in WebAssembly, or
+ * in logic/gpu/self_test.py). Of those that a GPU computes wrongly, steps run in WebAssembly, or
  * alone.
  * @param names of kernels, or of forms
  * @returns whether there are such
