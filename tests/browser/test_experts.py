@@ -73,8 +73,25 @@ def test_flavours(visit, server, mixtures, layout):
     assert len(got) == 4 and len(set(got)) == 1, got
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_onnx(visit, server, mixtures, layout):
+    """A folder with an .onnx file and its weights beside it, which the page compiles, and in the
+    second visit reads from the storage: the texts of the package, without all experts in memory.
+    """
+    v = visit(server)
+    whole = greedy(v, url(layout))
+    weights = whole["info"]["memory"]["weights"]
+    folder, asked = f"/files/mixture-{layout}", {"dtype": "q4", "cache_files": True}
+    for some in ({"expert_bytes": 0}, {"expert_bytes": ALL[layout] // 2}, {}, {"expert_bytes": 0}):
+        got = greedy(v, folder, {**asked, **some})
+        assert got["ids"] == whole["ids"]
+        kept = {0: 1, ALL[layout] // 2: EXPERTS // 2}.get(some.get("expert_bytes"), EXPERTS)
+        held = got["info"]["memory"]["weights"]
+        assert held == weights - ALL[layout] * (EXPERTS - kept) // EXPERTS, (some, got["info"])
+
+
 TRY = """
-    const options = { expert_bytes: 0, cache_files: true };
+    const options = { expert_bytes: 0, cache_files: true, ...arg.options };
     const p = await ew.pipeline("text-generation", arg.url, options);
     const root = await navigator.storage.getDirectory();
     const folder = await (await root.getDirectoryHandle("edgewise")).getDirectoryHandle("files");
@@ -98,14 +115,21 @@ TRY = """
 
 
 @pytest.mark.parametrize("deed", ["shortened", "removed"])
-def test_storage_that_changes(visit, server, mixtures, deed):
+@pytest.mark.parametrize("kind", ["edge", "onnx"])
+def test_storage_that_changes(visit, server, mixtures, kind, deed):
     """One error in words, also for the next call; a new pipeline downloads the file again."""
     v = visit(server)
-    got = v.run(TRY, {"url": url("bits"), "deed": deed})
+    model = url("bits") if kind == "edge" else "/files/mixture-bits"
+    options = {} if kind == "edge" else {"dtype": "q4"}
+    asked = {"expert_bytes": 0, "cache_files": True, **options}
+    if kind == "onnx":  # a first visit reads its own copy
+        greedy(v, model, asked)
+    got = v.run(TRY, {"url": model, "deed": deed, "options": options})
     assert len(got) == 2 and got[0] == got[1], got
-    for part in ("ModelError", "mixture-bits.edge", "expert could not be read", "load the model"):
+    name = "mixture-bits.edge" if kind == "edge" else "model_q4.onnx"
+    for part in ("ModelError", name, "expert could not be read", "load the model"):
         assert part in got[0], got[0]
-    again = greedy(v, url("bits"), {"expert_bytes": 0, "cache_files": True})
+    again = greedy(v, model, asked)
     assert again["ids"] == greedy(v, url("bits"))["ids"]
 
 
