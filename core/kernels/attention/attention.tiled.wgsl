@@ -1,4 +1,4 @@
-// tune: QUERIES 1 8 16
+// tune: QUERIES 1 8
 // groups: batch * heads * ceil_div(q_len, QUERIES)
 // group: 64
 // apply: masked = masked_{mask_type}
