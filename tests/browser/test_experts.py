@@ -73,6 +73,23 @@ def test_flavours(visit, server, mixtures, layout):
     assert len(got) == 4 and len(set(got)) == 1, got
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_onnx(visit, server, mixtures, layout):
+    """A folder with an .onnx file and its weights beside it, which the page compiles, and in the
+    second visit reads from the storage: the texts of the package, without all experts in memory.
+    """
+    v = visit(server)
+    whole = greedy(v, url(layout))
+    weights = whole["info"]["memory"]["weights"]
+    folder, asked = f"/files/mixture-{layout}", {"dtype": "q4", "cache_files": True}
+    for some in ({"expert_bytes": 0}, {"expert_bytes": ALL[layout] // 2}, {}, {"expert_bytes": 0}):
+        got = greedy(v, folder, {**asked, **some})
+        assert got["ids"] == whole["ids"]
+        kept = {0: 1, ALL[layout] // 2: EXPERTS // 2}.get(some.get("expert_bytes"), EXPERTS)
+        held = got["info"]["memory"]["weights"]
+        assert held == weights - ALL[layout] * (EXPERTS - kept) // EXPERTS, (some, got["info"])
+
+
 TRY = """
     const options = { expert_bytes: 0, cache_files: true };
     const p = await ew.pipeline("text-generation", arg.url, options);

@@ -86,7 +86,7 @@ def test_products(engine, name, value, case):
         assert np.linalg.norm(got - y) <= 1e-5 * np.linalg.norm(y)
         expected = {"WIDE": "matmul_nbits.wide", "TILE": "matmul_nbits.tiled"}[name]
         assert expected in {stage for stage, _ in stages(engine)}
-        del session
+        session.free()
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -110,7 +110,7 @@ def test_products_of_rounded_rows(engine, zeros, k, n, block):
         (want,) = session.run(None, {"x": exact})
         assert np.linalg.norm(got - want) <= 1e-4 * np.linalg.norm(want)
         engine.tuned = {"BYTES": 32}
-        del session
+        session.free()
 
 
 OPS = {"matmul_nbits": ["ms.MatMulNBits"]}

@@ -65,7 +65,7 @@ export const TUNINGS: readonly Tuning[] = [
   {
     name: "QUERIES",
     kernel: "attention",
-    values: [1, 8, 16],
+    values: [1, 8],
     slots: [
       { name: "q", kind: "numbers", count: 129536, limit: 0 },
       { name: "k", kind: "numbers", count: 129536, limit: 0 },

@@ -14,6 +14,7 @@ import { KERNELS } from "../../src/gen/kernels.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
 import { CASES } from "../../src/gen/self_tests.ts";
 import { COMMON } from "../../src/gen/shaders.ts";
+import { RECORD_BYTES, START } from "../../src/logic/gpu/link.ts";
 import { parts_of } from "../../src/logic/gpu/variants.ts";
 import type { Program } from "../../src/logic/gpu/wgsl.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
@@ -213,6 +214,43 @@ test("a run that was encoded before it was asked for", { skip: !built }, async (
     buffer.destroy(); // which the commands that are dropped would read
   assert.deepEqual((await run())[0], count);
   device.close();
+});
+
+test("a launch that is too much runs in pieces, between which the GPU can be lost", {
+  skip: !built,
+}, async () => {
+  const [device, gpu] = await open();
+  const one = await product(device);
+  const out = device.allocate(4, "out");
+  const { pace } = device as GpuDevice;
+  const starts: number[] = [];
+  const { writeBuffer } = gpu.queue;
+  gpu.queue.writeBuffer = (to, offset, data) => {
+    if (data instanceof ArrayBuffer && data.byteLength === RECORD_BYTES)
+      starts.push(0 - new Int32Array(data)[START]!);
+    writeBuffer(to, offset, data);
+  };
+  let waits = 0;
+  gpu.queue.onSubmittedWorkDone = async () => void waits++;
+  const run = async (bound: number): Promise<number[]> => {
+    [pace.bound, pace.least, pace.most] = [bound, bound, bound];
+    const before = [gpu.dispatches, waits] as const;
+    starts.length = 0;
+    device.run(one, "first");
+    await device.read(out);
+    return [gpu.dispatches, waits].map((n, i) => n - before[i]!);
+  };
+  assert.deepEqual([await run(1e12), starts], [[1, 0], [0]]); // memory was connected
+  const [groups] = await run(1);
+  assert.ok(groups! > 3);
+  assert.deepEqual(starts, [...Array(groups).keys(), 0]); // and all of them next time
+  assert.deepEqual([await run(1e12), starts], [[1, 0], []]);
+  gpu.queue.onSubmittedWorkDone = async () => {
+    if (++waits === groups! + 1) await lose(gpu);
+  };
+  const before = gpu.dispatches;
+  await assert.rejects(run(1), /the GPU was lost/);
+  assert.ok(gpu.dispatches - before < groups!);
 });
 
 test("a profile without timestamps waits for each dispatch", { skip: !built }, async () => {

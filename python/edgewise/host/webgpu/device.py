@@ -87,6 +87,7 @@ class WebGPUDevice(Device):
         queue = self.engine.gpu.device.queue
         with self.engine.lock, in_words("a read"):
             words = queue.read_buffer(place.gpu_buffer, first, -(-end // 4) * 4 - first)
+        self.engine.pace.given = 0  # all is done
         return bytes(words[begin - first : end - first])
 
     def copy(self, source: Buffer, target: Buffer, nbytes: int | None = None) -> None:

@@ -8,6 +8,7 @@ from weakref import WeakSet
 from ...compiler.gpu.packing import COLUMNS, ROWS, SIZES, packing_plan
 from ...errors import EngineError
 from ...logic.gpu.link import declarations
+from ...logic.gpu.pace import Pace
 from ..engine import Buffer, LoadedPlan
 from ..engine.device import EngineDevice
 from ..engine.native import NativeEngine
@@ -49,6 +50,7 @@ class WebGPUEngine(NativeEngine):
 
     Attributes:
         machine: what shaders refer to that differs between machines (link.declarations).
+        pace: how much the GPU is given before it is waited for.
 
     Raises:
         EngineError: there is no implementation of WebGPU, no GPU, or one that computes wrongly.
@@ -66,6 +68,7 @@ class WebGPUEngine(NativeEngine):
         super().__init__(threads)
         self.host_device = EngineDevice(self)
         self.pipelines = Pipelines(self.gpu)
+        self.pace = Pace(self.serial)
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
         self.tested: set[str] = set()  # names of tests (compiler/gpu/self_test.py)

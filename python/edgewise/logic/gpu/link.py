@@ -11,8 +11,9 @@ from .accessors import TYPES, Access, class_of
 from .steps import Linear, Param, Shader, Size, Step, follows
 
 # Words of a step's record: offsets of operands, floats that WGSL has no constants for, the step's
-# number for errors; and, of a step in a batch, its first workgroup, the workgroups of the batch (in
-# the first record), which of several bindings each operand has (two bits), parameters that vary.
+# number for errors; its first workgroup in the dispatch, below 0 where earlier dispatches have run
+# workgroups of it; and, of a step in a batch, the workgroups that are left (in the first record),
+# which of several bindings each operand has (two bits), parameters that vary.
 OFFSETS = 16
 FLOATS = 16
 STEP_WORD = 32

@@ -5,6 +5,7 @@ import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
 import { SHADERS } from "../../gen/shaders.ts";
 import { packed_dots } from "../../logic/gpu/link.ts";
+import { Pace } from "../../logic/gpu/pace.ts";
 import type { Program } from "../../logic/gpu/wgsl.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import type { Choice, DeviceInfo } from "../../shared/platform.ts";
@@ -42,6 +43,7 @@ export interface Aside {
 /** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
 export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
+  readonly pace: Pace;
   readonly texts = new Map<string, Program>();
   readonly machine = new Map([["dot_of_packed", packed_dots(hasDots())]]);
   runs = 0;
@@ -84,6 +86,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     private readonly restarted = -Infinity,
   ) {
     this.pipelines = new Pipelines(gpu);
+    this.pace = new Pace(gpu.software);
     this.transfers = new Transfers(gpu);
     this.memory = new GpuMemory(gpu, (make, failed) => {
       gpu.device.pushErrorScope("out-of-memory");
@@ -343,9 +346,11 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
     if (words.every(({ bytes }) => !bytes) && !plans.length)
       return words.map(() => new Uint8Array(0));
+    const { given } = this.pace;
     const reading = this.transfers.read([...words, ...errors]);
     for (const plan of plans) plan.anticipate();
     const data = await reading.catch((e: unknown) => this.order.instead(e));
+    this.pace.given = Math.max(this.pace.given - given, 0); // is done
     const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);

@@ -80,6 +80,8 @@ export class Launch {
   pipelines: Pipeline[] = [];
   /** What a run encodes, once memory is connected. */
   list: Dispatch[] = [];
+  /** Where its memory lies. */
+  private placed: Arrangement | undefined;
   /** Instead, one for each step, where the batch needs more bindings than there are. */
   members: Launch[] = [];
   /** The first step that the body runs. */
@@ -104,7 +106,7 @@ export class Launch {
   private counts: number[] = [];
   private total = 0;
   /** Workgroups of the stages. */
-  private grids: number[] = [];
+  grids: number[] = [];
   private moves = false;
   /** Parameters that follow registers, and all with their present values. */
   private followed: [name: string, param: Param][] = [];
@@ -421,11 +423,14 @@ export class Launch {
       const [across, down] = folded(this.grids[i]!);
       return { program: this.pipelines[i]!, group, across, down };
     });
-    this.plan.device.gpu.write(
-      this.plan.buffers.records,
-      RECORD_BYTES * this.index,
-      this.records(arrangement),
-    );
+    this.placed = arrangement;
+    this.start(0);
+  }
+
+  /** Has the next dispatches run workgroups from `first` on. */
+  start(first: number): void {
+    const { device, buffers } = this.plan;
+    device.gpu.write(buffers.records, RECORD_BYTES * this.index, this.records(first));
   }
 
   /** Runs the steps one by one, or again in one dispatch. */
@@ -438,11 +443,13 @@ export class Launch {
     for (const member of this.members) member.connect();
   }
 
-  private records({ offsets, choices }: Arrangement): ArrayBuffer {
+  /** @param start workgroups that earlier dispatches have run */
+  private records(start: number): ArrayBuffer {
     const { steps, head, index, total } = this;
+    const { offsets, choices } = this.placed!;
     const varied = this.kinds.flatMap((kind, i) => kind.map(() => this.varied[i]!));
     const view = new DataView(new ArrayBuffer(RECORD_BYTES * steps.length));
-    let first = 0;
+    let first = -start;
     steps.forEach((step, m) => {
       const put = (word: number, value: number): void =>
         view.setUint32(RECORD_BYTES * m + 4 * word, value >>> 0, true);
@@ -455,7 +462,7 @@ export class Launch {
       });
       put(STEP_WORD, index + m + 1);
       put(START, first);
-      put(TOTAL, total);
+      put(TOTAL, Math.max(total - start, 0));
       put(
         CHOICES,
         choices[m]!.reduce((sum, way, k) => sum | (way << (2 * k)), 0),
