@@ -91,7 +91,7 @@ def test_onnx(visit, server, mixtures, layout):
 
 
 TRY = """
-    const options = { expert_bytes: 0, cache_files: true };
+    const options = { expert_bytes: 0, cache_files: true, ...arg.options };
     const p = await ew.pipeline("text-generation", arg.url, options);
     const root = await navigator.storage.getDirectory();
     const folder = await (await root.getDirectoryHandle("edgewise")).getDirectoryHandle("files");
@@ -115,14 +115,21 @@ TRY = """
 
 
 @pytest.mark.parametrize("deed", ["shortened", "removed"])
-def test_storage_that_changes(visit, server, mixtures, deed):
+@pytest.mark.parametrize("kind", ["edge", "onnx"])
+def test_storage_that_changes(visit, server, mixtures, kind, deed):
     """One error in words, also for the next call; a new pipeline downloads the file again."""
     v = visit(server)
-    got = v.run(TRY, {"url": url("bits"), "deed": deed})
+    model = url("bits") if kind == "edge" else "/files/mixture-bits"
+    options = {} if kind == "edge" else {"dtype": "q4"}
+    asked = {"expert_bytes": 0, "cache_files": True, **options}
+    if kind == "onnx":  # a first visit reads its own copy
+        greedy(v, model, asked)
+    got = v.run(TRY, {"url": model, "deed": deed, "options": options})
     assert len(got) == 2 and got[0] == got[1], got
-    for part in ("ModelError", "mixture-bits.edge", "expert could not be read", "load the model"):
+    name = "mixture-bits.edge" if kind == "edge" else "model_q4.onnx"
+    for part in ("ModelError", name, "expert could not be read", "load the model"):
         assert part in got[0], got[0]
-    again = greedy(v, url("bits"), {"expert_bytes": 0, "cache_files": True})
+    again = greedy(v, model, asked)
     assert again["ids"] == greedy(v, url("bits"))["ids"]
 
 

@@ -517,7 +517,8 @@ static void columns_task(void *arg, int32_t index, int32_t thread) {
     n = begin + step - j < TOGETHER ? begin + step - j : TOGETHER;
     EW_PLAIN_FOR (int32_t c = 0; c < n; c++) {
       job->columns(job->f, j + c, step, out);
-      EW_PLAIN_FOR (int32_t i = 0; i < g->m * COLS; i++) sums[i % COLS][i / COLS][c] = out[i];
+      EW_PLAIN_FOR (int32_t i = 0; i < g->m; i++)
+        for (int r = 0; r < COLS; r++) sums[r][i][c] = out[i * COLS + r];
     }
     for (int32_t r = 0, col = j; r < COLS; r++, col += step)
       for (int32_t i = 0; i < g->m; i++)
