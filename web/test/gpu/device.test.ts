@@ -7,7 +7,7 @@ import type { Device, PlanHandle } from "../../src/device/device.ts";
 import { GpuDevice } from "../../src/device/webgpu/device.ts";
 import { Gpu } from "../../src/device/webgpu/gpu.ts";
 import { MAX_PROGRAMS, Pipelines } from "../../src/device/webgpu/pipelines.ts";
-import { checkKernels, digestOf, results } from "../../src/device/webgpu/self-test.ts";
+import { checkNames, digestOf, results } from "../../src/device/webgpu/self-test.ts";
 import { kernelsOf, mode } from "../../src/device/webgpu/steps.ts";
 import { loadParts, missingParts } from "../../src/device/webgpu/variants.ts";
 import { KERNELS } from "../../src/gen/kernels.ts";
@@ -26,8 +26,12 @@ const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
 const built = existsSync(join(folder, "edgewise-simd128.wasm"));
 const plan = (name: keyof typeof LIMITS) => new Uint8Array(Buffer.from(LIMITS[name][0], "base64"));
 
-/** Tests of all kernels that have found nothing wrong. */
-const right = () => new Map(["", ...KERNELS.map(([kernel]) => kernel)].map((name) => [name, null]));
+/** Tests of all kernels and forms that have found nothing wrong. */
+const right = () => {
+  const forms = CASES.flatMap(({ forms }) => forms.flat());
+  const names = ["", ...KERNELS.map(([kernel]) => kernel), ...forms];
+  return new Map(names.map((name) => [name, null]));
+};
 
 async function open(
   name: "webgpu" | "webgpu-or-wasm" = "webgpu",
@@ -69,11 +73,11 @@ test("kernels whose tests the engine cannot run are tested by another engine", a
       return [zeros, ones] as [Uint8Array<ArrayBuffer>[], Uint8Array<ArrayBuffer>[]];
     },
   });
-  await checkKernels(device(true), kernels);
+  await checkNames(device(true), kernels);
   assert.ok(kernels.every((kernel) => !results.get(digestOf(gpu))!.has(kernel)));
   assert.equal(runs, 0);
   const full = device(false);
-  await checkKernels(full, kernels);
+  await checkNames(full, kernels);
   assert.ok(runs > 0);
   assert.ok(kernels.every((kernel) => full.refused.has(kernel)));
 });

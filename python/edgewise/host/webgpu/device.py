@@ -9,13 +9,14 @@ from ..engine.device import Bytes
 from .choice import Choice
 from .gpu import in_words
 from .memory import GpuMemory
-from .self_test import check_kernels
+from .self_test import check_forms, check_kernels
 
 if TYPE_CHECKING:
     from ...compiler.ir import Tensor
     from ...compiler.plan import Plan
     from ..engine import LoadedPlan
     from .engine import WebGPUEngine
+    from .loaded import WebGPUPlan
 
 
 class WebGPUDevice(Device):
@@ -148,9 +149,13 @@ class WebGPUDevice(Device):
 
         check_kernels(self.engine, set(plan.kernels))
         tune(self.engine, set(plan.kernels))
-        return self.load_untested(plan)
+        loaded = self.load_untested(plan)
+        if check_forms(self.engine, loaded.forms):
+            loaded.free()
+            loaded = self.load_untested(plan)
+        return loaded
 
-    def load_untested(self, plan: Plan) -> LoadedPlan:
+    def load_untested(self, plan: Plan) -> WebGPUPlan:
         """As load_plan, whatever kernels it has."""
         from .loaded import WebGPUPlan
 

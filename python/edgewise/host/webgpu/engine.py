@@ -71,9 +71,9 @@ class WebGPUEngine(NativeEngine):
         self.pace = Pace(self.serial)
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
-        self.tested: set[str] = set()  # names of tests (compiler/gpu/self_test.py)
+        self.tested: set[str] = set()  # names of tests, and forms (compiler/gpu/self_test.py)
         self.tuned: dict[str, int] = {}  # {tunable of shaders: its value}
-        self.refused: dict[str, str] = {}  # kernels that the GPU computes wrongly: why
+        self.refused: dict[str, str] = {}  # kernels and forms that the GPU computes wrongly: why
         self._device = WebGPUDevice(self)
         self.machine = declarations(*packing_of(self), self.gpu.dots)
         check_gpu(self)

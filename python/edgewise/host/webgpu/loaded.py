@@ -148,8 +148,15 @@ class WebGPUPlan(LoadedPlan):
     def _obstacle(self, launch: Launch) -> str:
         """Why it cannot run on this GPU; "" if it can."""
         refused = self.engine.refused
-        wrong = (refused[s.kernel.name] for s in launch.steps if s.kernel.name in refused)
-        return launch.reason or next(wrong, "")
+        if launch.reason or not refused:
+            return launch.reason
+        names = [*(step.kernel.name for step in launch.steps), *launch.forms]
+        return next((refused[name] for name in names if name in refused), "")
+
+    @property
+    def forms(self) -> set[str]:
+        """Names of what it runs (logic.gpu.self_test.forms_of)."""
+        return {form for launch in self.launches if launch is not None for form in launch.forms}
 
     def _runs(self, first: int, end: int) -> list[Run]:
         """Runs of the launches with steps first to end - 1."""

@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ...compiler.declare.dtypes import FLOAT, INT64, pack, unpack
-from ...compiler.gpu.self_test import self_test, test_cases
+from ...compiler.gpu.self_test import TestCase, self_test, test_cases
 from ...errors import EngineError
 from ...logic.gpu.self_test import (
     PERIOD,
@@ -54,15 +54,42 @@ def check_kernels(engine: WebGPUEngine, kernels: set[str]) -> None:
         if case.name in engine.tested or kernels.isdisjoint(case.kernels):
             continue
         engine.tested.add(case.name)
-        key = adapter_of(engine), case.name
-        if key not in _WRONG:
-            _WRONG[key] = _wrong(engine, case.plan, case.slots)
-        wrong = _WRONG[key]
+        wrong = _wrong_in(engine, case)
         if wrong is not None:
             why = f"this GPU computes it wrongly ({wrong})"
             engine.refused |= dict.fromkeys(case.kernels, why)
             words = ", ".join(case.kernels)
             warnings.warn(f"steps of {words} run on the processor: {why}", stacklevel=2)
+
+
+def check_forms(engine: WebGPUEngine, forms: set[str]) -> bool:
+    """Tests what a plan runs besides the kernels as such: shaders of special cases, and steps that
+    share a dispatch, once for each adapter. `engine.refused` then has those that the GPU computes
+    wrongly: steps run alone, or on the processor.
+
+    Returns:
+        Whether it has more than before.
+    """
+    before = len(engine.refused)
+    for case in test_cases():
+        fresh = forms.intersection(case.forms[engine.serial]) - engine.tested
+        if not fresh:
+            continue
+        engine.tested |= fresh
+        wrong = _wrong_in(engine, case)
+        if wrong is not None:
+            engine.refused |= dict.fromkeys(fresh, f"this GPU computes it wrongly ({wrong})")
+            words = ", ".join(sorted(fresh))
+            warnings.warn(f"not used: {words}: this GPU computes {wrong} wrongly", stacklevel=2)
+    return len(engine.refused) > before
+
+
+def _wrong_in(engine: WebGPUEngine, case: TestCase) -> str | None:
+    """As _wrong, of a test that runs once for each adapter."""
+    key = adapter_of(engine), case.name
+    if key not in _WRONG:
+        _WRONG[key] = _wrong(engine, case.plan, case.slots)
+    return _WRONG[key]
 
 
 def _wrong(engine: WebGPUEngine, plan: Plan, slots: list[TestSlot]) -> str | None:

@@ -60,6 +60,30 @@ def difference(expected: Sequence[float], found: Sequence[float]) -> float:
     return most / max(largest, 1e-30)
 
 
+def forms_of(
+    shaders: Sequence[str], body: str, head: str, tail: str, takers: Sequence[str], chain: bool
+) -> list[str]:
+    """Names of what a dispatch runs that is tested before the first plan with it.
+
+    Args:
+        shaders: names of the shaders of its bodies.
+        body: kernel of the steps that its first body runs.
+        head, tail: kernels of the steps that it computes before and after them; "": none.
+        takers: kernels of those that take results.
+        chain: whether one workgroup runs one kind of steps after the other.
+    """
+    out = [f"shader {name}" for name in shaders]
+    if head != "":
+        out.append(f"{head} before {body}")
+    if tail != "":
+        out.append(f"{tail} after {body}")
+    for kernel in takers:
+        out.append(f"{kernel} of the results of {body}")
+    if chain:
+        out.append("a chain")
+    return out
+
+
 def wrong_of(slots: Sequence[TestSlot], differences: Sequence[float]) -> str | None:
     """What a GPU computes wrongly; None: nothing.
 

@@ -21,7 +21,7 @@ export interface GpuContext {
   readonly machine: Map<string, string>;
   /** Values of tunables of shaders that were chosen. */
   readonly tuned: Readonly<Record<string, number>>;
-  /** Kernels that this GPU computes wrongly, and why. */
+  /** Kernels and forms that this GPU computes wrongly, and why. */
   readonly refused: ReadonlyMap<string, string>;
   /** Programs by what their text depends on. */
   readonly texts: Map<string, Program>;

@@ -4,6 +4,7 @@
 import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
 import { SHADERS } from "../../gen/shaders.ts";
+import { packed_dots } from "../../logic/gpu/link.ts";
 import { Pace } from "../../logic/gpu/pace.ts";
 import type { Program } from "../../logic/gpu/wgsl.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
@@ -15,7 +16,7 @@ import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
-import { Gpu } from "./gpu.ts";
+import { Gpu, hasDots } from "./gpu.ts";
 import { Arenas, GpuMemory, type GpuRange, noMemory } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
@@ -44,13 +45,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
   readonly pace: Pace;
   readonly texts = new Map<string, Program>();
-  readonly machine = new Map<string, string>();
+  readonly machine = new Map([["dot_of_packed", packed_dots(hasDots())]]);
   runs = 0;
   /** Why it was chosen, by `auto`. */
   why = "";
   readonly refused = new Map<string, string>();
   readonly tuned: Record<string, number> = {};
-  /** Kernels that were tested; undefined: none are. */
+  /** Kernels and forms that were tested; undefined: none are. */
   private tested: Set<string> | undefined;
   watcher: Watcher | undefined;
   private readonly memory: GpuMemory;
@@ -423,10 +424,27 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     if (begun !== undefined) return begun;
     const handle = this.wasm.loadPlan(bytes, where, title, notes);
     this.loaded.add(handle);
-    const make = () => {
+    const make = (): void | Promise<void> => {
       const plan = new GpuPlan(this, handle, bytes, kinds, where);
-      this.plans.set(handle, plan);
-      this.arenas.bind(plan);
+      const forms = this.untested(plan.forms);
+      const add = (one: GpuPlan) => {
+        this.plans.set(handle, one);
+        this.arenas.bind(one);
+      };
+      if (!forms.length) add(plan);
+      else
+        return import("./self-test.ts")
+          .then(({ checkNames }) => checkNames(this, forms))
+          .then(
+            (wrong) => {
+              if (wrong) plan.free();
+              add(wrong ? new GpuPlan(this, handle, bytes, kinds, where) : plan);
+            },
+            (e: unknown) => {
+              plan.free();
+              throw e;
+            },
+          );
     };
     try {
       const ready = this.prepared(kernelsOf(bytes));
@@ -438,16 +456,22 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return handle;
   }
 
+  /** Names that were not asked for before; none where nothing is tested. */
+  private untested(names: Iterable<string>): string[] {
+    const { tested } = this;
+    const fresh = tested ? [...names].filter((name) => !tested.has(name)) : [];
+    for (const name of fresh) tested!.add(name);
+    return fresh;
+  }
+
   /** Loads the shaders of kernels, and tests them; undefined: that was done. */
   private prepared(kernels: Iterable<string>): (() => Promise<void>) | undefined {
-    const { tested } = this;
     const parts = missingParts(kernels, this.machine, this.gpu.software);
-    const fresh = tested ? [...kernels].filter((kernel) => !tested.has(kernel)) : [];
-    for (const kernel of fresh) tested!.add(kernel);
+    const fresh = this.untested(kernels);
     if (!parts.length && !fresh.length) return undefined;
     return async () => {
       await loadParts(parts, this);
-      if (fresh.length) await (await import("./self-test.ts")).checkKernels(this, fresh);
+      if (fresh.length) await (await import("./self-test.ts")).checkNames(this, fresh);
       if (!this.gpu.software && fresh.some((kernel) => SHADERS[kernel]?.tune))
         await (await import("./tuning.ts")).tune(this, fresh);
     };

@@ -16,6 +16,7 @@ import {
   TOTAL,
   VARIED,
 } from "../../logic/gpu/link.ts";
+import { forms_of } from "../../logic/gpu/self_test.ts";
 import { follows, type Param } from "../../logic/gpu/steps.ts";
 import { folded } from "../../logic/gpu/variants.ts";
 import {
@@ -165,6 +166,21 @@ export class Launch {
     else this.grids = this.gridsFor(valuesOf(this.step, largest));
   }
 
+  /** Names of what it runs, as tests of GPUs have them. */
+  get forms(): string[] {
+    const { steps, kinds, takers } = this;
+    const last = steps.slice(steps.length - takers);
+    const bodies = [...kinds.map(([step]) => step!), ...last];
+    return forms_of(
+      bodies.flatMap((step) => stagesOf(step, this.plan.parts.largest).map(({ name }) => name)),
+      this.step.kernel,
+      this.head ? steps[0]!.kernel : "",
+      this.tail ? steps.at(-1)!.kernel : "",
+      last.map(({ kernel }) => kernel),
+      this.chain,
+    );
+  }
+
   /** Finds the grids, and whether one read a parameter that follows registers. */
   private watch(): void {
     const read = new Set<string | symbol>();
@@ -242,9 +258,12 @@ export class Launch {
 
   private obstacle(): string {
     const { gpu, refused } = this.plan.device;
-    const wrong = this.steps.find(({ kernel }) => refused.has(kernel));
-    if (wrong) return refused.get(wrong.kernel)!;
     if (!this.stages.length) return "no shader for these parameters and types";
+    if (refused.size) {
+      const names = [...this.steps.map(({ kernel }) => kernel), ...this.forms];
+      const wrong = names.find((name) => refused.has(name));
+      if (wrong) return refused.get(wrong)!;
+    }
     const work = this.plan.operations.slice(this.index, this.index + this.steps.length);
     const reason = excess(this.steps, work, this.plan.parts.largest);
     if (reason || this.steps.length > 1) return reason; // each alone can run

@@ -157,6 +157,11 @@ export class GpuPlan implements PlanContext {
     return failing;
   }
 
+  /** Names of what it runs, as tests of GPUs have them. */
+  get forms(): string[] {
+    return [...new Set(this.launches.flatMap((launch) => launch?.forms ?? []))];
+  }
+
   /** Steps as they would run now. */
   resolve(first: number, count: number): ResolvedStep[] {
     return resolveSteps(this.device.wasm, this.handle, first, count, this.where);
