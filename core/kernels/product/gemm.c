@@ -353,6 +353,12 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
         for (int32_t r = 0; r < MR; r++) row[r] = first + at_most(r, rows - 1) * a_row;
         ew_tile_of(s->kc, row, b, t, NR, NULL);
       }
+#if VF > 4
+      /* y has left the cache, and its lines arrive while their sums are computed */
+      for (int32_t r = 0; r < rows; r++)
+        for (int32_t c = 0; c < cols; c += 16)
+          __builtin_prefetch(y + (int64_t)r * g->y_row + c, 1);
+#endif
       const bool in_place = direct && cols == NR && !alone && sums == t;
       real *out = in_place ? y : t;
       const intptr_t out_row = in_place ? g->y_row : NR;
