@@ -324,6 +324,8 @@ static __attribute__((noinline)) void one_column(const gemm_block *s, const real
   }
 }
 
+enum { PREFETCH_Y = 64 }; /* products of a sum that take longer than prefetches of its lines */
+
 static void block_task(void *arg, int32_t index, int32_t thread) {
   gemm_block *s = arg;
   const ew_gemm_job *g = s->g;
@@ -368,7 +370,7 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
 #if VF > 4
       prefetch_next(s);
       /* y has left the cache, and its lines arrive while their sums are computed */
-      for (int32_t r = 0; r < rows; r++)
+      for (int32_t r = 0; s->kc >= PREFETCH_Y && r < rows; r++)
         for (int32_t c = 0; c < cols; c += 16) __builtin_prefetch(y + (int64_t)r * g->y_row + c, 1);
 #endif
       const bool in_place = direct && cols == NR && !alone && sums == t;
