@@ -2,12 +2,15 @@
 tokens need them. The texts are those of all in memory.
 """
 
+import shutil
+
 import pytest
 from edgewise.host.session.decoder import open_package
 
 from tests.bench.large import make
 
-from .conftest import edit_package, greedy
+from .conftest import WEB, edit_package, greedy
+from .loading import error
 
 SIZES = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "inner": 32}
 EXPERTS, CHOSEN = 8, 2
@@ -131,6 +134,84 @@ def test_storage_that_changes(visit, server, mixtures, kind, deed):
         assert part in got[0], got[0]
     again = greedy(v, model, asked)
     assert again["ids"] == greedy(v, url("bits"))["ids"]
+
+
+@pytest.fixture(scope="module")
+def large(mixtures):
+    """A package of experts of 17 MB, and scripts of workers that are in the page's way."""
+    folder = mixtures / "large"
+    sizes = {**SIZES, "inner": 2048}
+    make(folder, **sizes, vocab=4096, experts=EXPERTS, chosen=CHOSEN, floats=True)
+    with open(mixtures / "large.edge", "wb") as file:
+        open_package(folder, "q4").write(file)
+    for name, script in OTHERS.items():
+        shutil.copytree(WEB / "dist", mixtures / name, ignore=shutil.ignore_patterns("*.wasm"))
+        (mixtures / name / "first.js").write_text(script)
+        (mixtures / name / "worker.js").write_text('import "./first.js"; import "/worker.js";')
+    return 2 * EXPERTS * 2 * 2048 * 64 * 4
+
+
+OTHERS = {
+    # a browser that gives less memory than it has promised
+    "tight": """
+        const PAGES = 256;
+        const { Memory } = WebAssembly;
+        WebAssembly.Memory = class extends Memory {
+          constructor(limits) {
+            super({ ...limits, maximum: Math.min(limits.maximum, PAGES) });
+          }
+        };
+    """,
+    # a file that is shortened while its second piece is read
+    "shortening": """
+        const { arrayBuffer } = Blob.prototype;
+        let pieces = 0;
+        const shorten = async () => {
+          const root = await navigator.storage.getDirectory();
+          const edgewise = await root.getDirectoryHandle("edgewise");
+          const folder = await edgewise.getDirectoryHandle("files");
+          for await (const [name, handle] of folder.entries()) {
+            if (!name.endsWith(".data")) continue;
+            const out = await handle.createWritable({ keepExistingData: true });
+            await out.truncate(5 << 20);
+            await out.close();
+          }
+        };
+        Blob.prototype.arrayBuffer = async function () {
+          if (this.size > 1 << 20 && ++pieces === 2) await shorten();
+          return arrayBuffer.call(this);
+        };
+    """,
+}
+
+
+def test_memory_that_is_refused(visit, server, large):
+    """Memory that the engine expected, and the browser does not give: one expert of each layer is
+    then held, without a word from the page, and the text is the same.
+    """
+    v = visit(server)
+    asked = {"threads": 1, "cache_files": True}
+    whole = greedy(v, "/files/large.edge", asked)
+    few = greedy(v, "/files/large.edge", {**asked, "expert_bytes": 0})
+    assert few["ids"] == whole["ids"]
+    weights = whole["info"]["memory"]["weights"]
+    assert few["info"]["memory"]["weights"] == weights - large * (EXPERTS - 1) // EXPERTS
+    v.run("ew.env.workerUrl = '/files/tight/worker.js';")
+    tight = greedy(v, "/files/large.edge", asked)
+    assert tight["ids"] == whole["ids"]
+    assert tight["info"]["memory"]["weights"] == few["info"]["memory"]["weights"]
+
+
+def test_storage_that_is_shortened_while_weights_are_read(visit, server, large):
+    """One error in words; what is loaded then is the whole file again."""
+    v = visit(server)
+    asked = {"threads": 1, "cache_files": True}
+    whole = greedy(v, "/files/large.edge", asked)
+    v.run("window.before = ew.env.workerUrl; ew.env.workerUrl = '/files/shortening/worker.js';")
+    got = v.run("await ew.pipeline('text-generation', '/files/large.edge', arg);", asked)
+    error(got, "ModelError", "could not be read", "large.edge")
+    v.run("ew.env.workerUrl = window.before;")
+    assert greedy(v, "/files/large.edge", asked)["ids"] == whole["ids"]
 
 
 def test_damaged(visit, server, mixtures):
