@@ -77,6 +77,12 @@ void ew_stop(ew_engine *, int32_t stop);
 /* Number of threads of the engine, including the caller. */
 int32_t ew_threads(const ew_engine *);
 
+/* The engine's share of the processors, for hosts that have several engines: from now on `threads`
+ * of its threads work, the caller among them, and runs return EW_TURN after each `steps` steps (0:
+ * they do not), where the host may wait and change both. Only in wasm threads obey; which of them
+ * work has no effect on results. At first all work, and runs return at their end. */
+void ew_share(ew_engine *, int32_t threads, int32_t steps);
+
 #if !defined(__wasm__)
 /* Must be called once in a child process after fork(), before any other function: starts the
  * threads that the child lacks. Returns EW_OK or EW_E_MEMORY. */
@@ -185,6 +191,9 @@ int32_t ew_plan_resolve(ew_plan *, uint32_t first, uint32_t count, void *out, si
  * ew_plan_go_on, which returns as the run would have, and writes its times. Or it gives up: the
  * next run begins anew. */
 enum { EW_AWAY = -2 };
+/* Returned by all runs, those of init steps too, as ew_share says: the host calls ew_plan_go_on, or
+ * gives up. */
+enum { EW_TURN = -3 };
 /* EW_E_ARGUMENT if no run of the plan waits, or another one has run since. */
 int32_t ew_plan_go_on(ew_plan *);
 

@@ -10,7 +10,10 @@
  * that such a thread may have read are either valid, because the next job uses the other entry of
  * jobs[], or discarded when the exchange of the counter fails; this is why the fields are atomic.
  * Waiting spins briefly, then sleeps: with memory.atomic.wait in wasm, on a condition variable
- * elsewhere. */
+ * elsewhere.
+ *
+ * In wasm, threads from the engine's share on (ew_share) take no tasks, and sleep until it grows:
+ * the others steal their shares, so the number of tasks, and with it the results, stay. */
 #if !defined(_POSIX_C_SOURCE)
 #  define _POSIX_C_SOURCE 200809L
 #endif
@@ -80,9 +83,9 @@ EW_API(ew_wait) __attribute__((noinline)) int32_t ew_wait(int32_t *word, int32_t
 }
 #  endif
 
-/* Blocks while *word equals `value`. */
-static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
-  for (int i = 0; i < SPINS; i++) {
+/* Blocks while *word equals `value`. It looks so often before it sleeps. */
+static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value, int32_t spins) {
+  for (int32_t i = 0; i < spins; i++) {
     if (atomic_load_explicit(word, memory_order_acquire) != value) return;
     pause_briefly();
   }
@@ -137,12 +140,27 @@ static void work(ew_pool *p, uint32_t job, int32_t thread) {
   if (finished && atomic_fetch_add(&p->done, finished) + finished == count) wake(p, &p->done);
 }
 
+/* Sleeps while the engine's share leaves a thread out. Returns whether it did. */
+static bool left_out(ew_pool *p, int32_t thread) {
+#  if defined(__wasm__)
+  int32_t *word = &p->engine->share, n;
+  bool slept = false;
+  while ((n = __atomic_load_n(word, __ATOMIC_SEQ_CST)) <= thread && !atomic_load(&p->stop))
+    ew_wait(word, n), slept = true;
+  return slept;
+#  else
+  return (void)p, (void)thread, false;
+#  endif
+}
+
 static void serve(ew_pool *p, int32_t thread) {
   uint32_t seen = 0;
   while (!atomic_load(&p->stop)) {
+    /* shares may change often: only after a job is another one likely at once */
+    const bool slept = left_out(p, thread);
     uint32_t job = atomic_load(&p->job);
     if (job != seen) work(p, seen = job, thread);
-    sleep_on(p, &p->job, seen);
+    sleep_on(p, &p->job, seen, slept ? 0 : SPINS);
   }
   atomic_fetch_sub(&p->serving, 1);
   wake(p, &p->serving);
@@ -192,8 +210,9 @@ void ew_pool_close(ew_pool *p) {
   atomic_store(&p->stop, 1);
   atomic_fetch_add(&p->job, 1);
   wake(p, &p->job);
+  ew_pool_share(p, p->width);
 #  if defined(__wasm__)
-  for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n);
+  for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n, SPINS);
 #  else
   for (int32_t i = 0; i < p->started; i++) ew_thread_join(p->threads[i]);
   ew_mutex_close(&p->mutex);
@@ -203,6 +222,15 @@ void ew_pool_close(ew_pool *p) {
 }
 
 int32_t ew_pool_width(const ew_pool *p) { return p->width; }
+
+void ew_pool_share(ew_pool *p, int32_t threads) {
+  const int32_t before = __atomic_exchange_n(&p->engine->share, threads, __ATOMIC_SEQ_CST);
+#  if defined(__wasm__)
+  if (threads > before) __builtin_wasm_memory_atomic_notify(&p->engine->share, (unsigned)-1);
+#  else
+  (void)before;
+#  endif
+}
 
 #  if defined(__wasm__)
 EW_API(ew_worker) void ew_worker(ew_engine *e, int32_t index) {
@@ -229,7 +257,7 @@ void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   atomic_store(&p->job, job);
   wake(p, &p->job);
   work(p, job, 0);
-  for (uint32_t n; (n = atomic_load(&p->done)) != (uint32_t)count;) sleep_on(p, &p->done, n);
+  for (uint32_t n; (n = atomic_load(&p->done)) != (uint32_t)count;) sleep_on(p, &p->done, n, SPINS);
 }
 
 #else
@@ -246,6 +274,7 @@ ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
 }
 void ew_pool_close(ew_pool *p) { ew_free(p); }
 int32_t ew_pool_width(const ew_pool *p) { return p->width; }
+void ew_pool_share(ew_pool *p, int32_t threads) { (void)p, (void)threads; }
 
 void ew_parallel(ew_context *c, int32_t count, ew_task task, void *arg) {
   for (int32_t i = 0; i < count && !ew_engine_stopping(c->engine); i++) task(arg, i, 0);

@@ -36,7 +36,7 @@ EW_API(ew_open) ew_engine *ew_open(int32_t threads) {
   if (!e) return NULL;
   e->error = (ew_error){EW_OK, -1, -1, -1, 0};
   e->pool = ew_pool_open(e, threads);
-  if (e->pool) return e;
+  if (e->pool) return e->share = ew_pool_width(e->pool), e;
   ew_free(e);
   return NULL;
 }
@@ -50,6 +50,11 @@ EW_API(ew_close) void ew_close(ew_engine *e) {
 
 EW_API(ew_stop) void ew_stop(ew_engine *e, int32_t stop) {
   __atomic_store_n(&e->stop, stop, __ATOMIC_RELAXED);
+}
+
+EW_API(ew_share) void ew_share(ew_engine *e, int32_t threads, int32_t steps) {
+  e->turn = steps;
+  ew_pool_share(e->pool, threads);
 }
 
 EW_API(ew_threads) int32_t ew_threads(const ew_engine *e) { return ew_pool_width(e->pool); }
@@ -178,8 +183,9 @@ static int32_t check_memory(ew_plan *p, uint32_t first, uint32_t end) {
 }
 
 /* Runs step `at` and those that follow, to end - 1. Returns EW_PAUSED after `pause` iterations of
- * loops, and EW_AWAY from a step that needs a page: it is called again with that page, else with 0.
- * seconds: NULL, or the times of `count` steps from `first` on. */
+ * loops, EW_TURN after as many steps as ew_share says, and EW_AWAY from a step that needs a page:
+ * it is called again with that page, else with 0. seconds: NULL, or the times of `count` steps from
+ * `first` on. */
 static int32_t run_from(ew_plan *p, uint32_t at, uint32_t end, uint32_t pause, int32_t page,
                         double *seconds, uint32_t first, uint32_t count) {
   ew_engine *e = p->engine;
@@ -188,24 +194,28 @@ static int32_t run_from(ew_plan *p, uint32_t at, uint32_t end, uint32_t pause, i
   if (memory) return memory;
   __atomic_store_n(&e->stopped, 0, __ATOMIC_RELAXED);
   double before = seconds ? now() : 0;
-  while (at < end) {
+  for (int32_t left = e->turn; at < end;) {
     const uint32_t step = at;
     if (ew_engine_stopping(e))
       return ew_fail(e, EW_E_STOPPED, step, -1, p->steps[step].id, e->stopped);
     int32_t code = run_step(p, &at, page);
-    if (code == EW_AWAY) {
-      p->next = step, p->end = end, p->pause = pause, p->away = true, e->paused = p;
-      p->seconds = seconds, p->first = first, p->count = count;
-    }
-    if (code) return code;
+    if (code && code != EW_AWAY) return code;
     page = 0;
     if (seconds) {
       double after = now();
       if (step - first < count) seconds[step - first] += after - before;
       before = after;
     }
-    if (p->trips >= pause && at < end)
-      return p->next = at, p->away = false, e->paused = p, EW_PAUSED;
+    if (!code) {
+      if (at == end) break;
+      if (p->trips >= pause) return p->next = at, p->away = false, e->paused = p, EW_PAUSED;
+      if (left <= 0 || --left) continue;
+      code = EW_TURN, p->page = 0;
+    }
+    p->next = code == EW_AWAY ? step : at;
+    p->end = end, p->pause = pause, p->away = true, e->paused = p;
+    p->seconds = seconds, p->first = first, p->count = count;
+    return code;
   }
   return EW_OK;
 }

@@ -7,11 +7,14 @@ typedef struct ew_pool ew_pool; /* see parallel.c */
 ew_pool *ew_pool_open(ew_engine *, int32_t threads);
 void ew_pool_close(ew_pool *);
 int32_t ew_pool_width(const ew_pool *);
+void ew_pool_share(ew_pool *, int32_t threads);
 
 struct ew_engine {
   /* Stop word (ew_stop). Other threads and signal handlers write it: atomic access only. */
   int32_t stop;
   int32_t stopped; /* value of the stop word seen by the current run, 0 before that */
+  int32_t share;   /* threads that may work (ew_share); read by all: atomic access only */
+  int32_t turn;    /* steps after which runs return EW_TURN; 0: they do not */
   ew_pool *pool;
   uint8_t *arena;
   uint64_t arena_bytes;  /* maximum over the loaded plans */
@@ -64,7 +67,7 @@ struct ew_plan {
   uint32_t end, pause;       /* its end, and the iterations of loops after which it pauses */
   double *seconds;           /* the times of `count` steps from `first` on, or NULL */
   uint32_t first, count;
-  bool away;     /* whether it waits for a page, */
+  bool away;     /* whether it waits for its share, or a page, */
   uint32_t slot; /* of this slot, */
   int32_t page;  /* with this number */
   ew_slot *slots;

@@ -32,6 +32,17 @@ fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
   }
   return s;
 }
+fn sum_of_four(lane: u32, v: vec4f) -> f32 {
+  workgroupBarrier();
+  let own = subgroupAdd(v);
+  if (subgroupElect()) { fours[subgroup] = own; }
+  workgroupBarrier();
+  var s = 0f;
+  if (lane < 4u) {
+    for (var i = 0u; i < subgroups; i++) { s += fours[i][lane]; }
+  }
+  return s;
+}
 var<workgroup> neighbours: array<vec4f, GROUP>;
 var<private> subgroup: u32;
 var<private> subgroups: u32;

@@ -240,6 +240,22 @@ fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
   return s;
 }
 
+// For the first four invocations: the sum of an element of all vectors; of a workgroup of 64.
+var<workgroup> fours: array<vec4f, GROUP>;
+fn sum_of_four(lane: u32, v: vec4f) -> f32 {
+  fours[lane] = v;
+  workgroupBarrier();
+  if (lane < 16u) {
+    fours[lane] = v + fours[lane + 16u] + fours[lane + 32u] + fours[lane + 48u];
+  }
+  workgroupBarrier();
+  var s = 0f;
+  if (lane < 4u) {
+    for (var i = 0u; i < 16u; i++) { s += fours[i][lane]; }
+  }
+  return s;
+}
+
 // WGSL's log, for kernels that have a parameter `log`
 fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }
 

@@ -16,6 +16,7 @@ import time
 from . import (
     binding,
     calls,
+    classes,
     gpu,
     kernels,
     language,
@@ -40,6 +41,7 @@ MODULES = (
     start,
     binding,
     real,
+    classes,
     calls,
     pipelines,
     which_model,

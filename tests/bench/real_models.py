@@ -78,19 +78,38 @@ def _whisper_decoder(random: np.random.Generator) -> Feeds:
     return feeds
 
 
-def _smollm2(random: np.random.Generator) -> Feeds:
-    """One token after 64 others."""
-    past = 64
+SMOLLM2 = "SmolLM2-135M-Instruct/onnx/model_q4.onnx"
+LAYERS = 30
+
+
+def smollm2_prompt(random: np.random.Generator, tokens: int = 128) -> Feeds:
+    """A prompt of random tokens, without a cache."""
     feeds: Feeds = {
+        "input_ids": random.integers(1000, 30000, (1, tokens)),
+        "attention_mask": np.ones((1, tokens), np.int64),
+        "position_ids": np.arange(tokens)[None],
+    }
+    for layer in range(LAYERS):
+        for kind in ("key", "value"):
+            feeds[f"past_key_values.{layer}.{kind}"] = np.zeros((1, 3, 0, 64), np.float32)
+    return feeds
+
+
+def _smollm2(random: np.random.Generator) -> Feeds:
+    """One token after 64 others, with the cache that onnxruntime computes for these: with random
+    numbers as a cache, onnxruntime's own results differ by 0.2 with and without optimization.
+    """
+    import onnxruntime
+
+    past = 64
+    session = onnxruntime.InferenceSession(str(FOLDER / SMOLLM2))
+    names = [o.name.replace("present", "past_key_values") for o in session.get_outputs()]
+    feeds = dict(zip(names[1:], session.run(None, smollm2_prompt(random, past))[1:]))
+    return feeds | {
         "input_ids": np.array([[504]]),
         "attention_mask": np.ones((1, past + 1), np.int64),
         "position_ids": np.array([[past]]),
     }
-    for layer in range(30):
-        for kind in ("key", "value"):
-            cache = random.standard_normal((1, 3, past, 64), np.float32)
-            feeds[f"past_key_values.{layer}.{kind}"] = cache
-    return feeds
 
 
 def _silero(random: np.random.Generator, rate: bool = True) -> Feeds:
@@ -212,13 +231,7 @@ MODELS = (
             for kind in ("key", "value")
         },
     ),
-    RealModel(
-        "SmolLM2-135M, 4 bits, 1 token",
-        "SmolLM2-135M-Instruct/onnx/model_q4.onnx",
-        _smollm2,
-        0.02,
-        norms=True,
-    ),
+    RealModel("SmolLM2-135M, 4 bits, 1 token", SMOLLM2, _smollm2, 0.05, norms=True),
     RealModel("Piper, 109 phonemes", "piper-en-joe/en_US-joe-medium.onnx", _piper),
     RealModel("Kokoro int8, 49 phonemes", "kokoro-82m/model_int8.onnx", _kokoro, shape_only=True),
     RealModel(

@@ -4,11 +4,13 @@ import ctypes
 import functools
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from edgewise.errors import EngineError
 from edgewise.host.webgpu import WebGPUEngine
+from edgewise.logic.gpu.pace import Pace
 
 FOLDER = Path(__file__).parents[2] / ".build/gpu"
 LIBRARIES = {"wgpudawn": "Tint", "wgpu": "naga"}  # name: its compiler of WGSL
@@ -58,3 +60,30 @@ def gpu(library="wgpudawn", serial=False):
     if isinstance(found, str):
         pytest.skip(found)
     return found
+
+
+class Steady(Pace):
+    """Gives so many operations at once, whatever time they take; more where a dispatch would have
+    more pieces than `most`. pieces: of launches so far.
+    """
+
+    def __init__(self, bound, most):
+        super().__init__(False)
+        self.bound, self.most, self.pieces = bound, most, 0
+
+    def piece(self, count, start, work):
+        self.pieces += 1
+        return min(max(super().piece(count, start, work), -(-count // self.most)), count - start)
+
+    def done(self, now):
+        self.given = 0
+
+
+@contextmanager
+def at_once(engine, bound, most=1 << 30):
+    """Gives a GPU so many operations at once: launches with more run in pieces, at most `most`."""
+    before, engine.pace = engine.pace, Steady(bound, most)
+    try:
+        yield engine.pace
+    finally:
+        engine.pace = before

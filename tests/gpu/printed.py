@@ -33,7 +33,7 @@ class Printed(WebGPUPlan):
         )
         self.plan = loaded.plan
         self._read()
-        self.reasons, self.launches, self.firsts = {}, [], []
+        self.reasons, self.launches, self.firsts, self.work = {}, [], [], []
         self._choose()
 
     @property

@@ -2,16 +2,24 @@
 
 import numpy as np
 import pytest
+from bench import models
 from edgewise import InferenceSession
 from edgewise.compiler.gpu.gen.shaders import SHADERS
+from edgewise.compiler.gpu.self_test import forms_in
 from edgewise.compiler.gpu.self_test import self_test as first_test
 from edgewise.compiler.gpu.self_test import test_cases as cases_of
 from edgewise.compiler.gpu.variants import variants_of
+from edgewise.compiler.targets.webgpu import WEBGPU
 from edgewise.errors import EngineError
 from edgewise.host.webgpu import WebGPUEngine, gpu, self_test
-from onnx import TensorProto, helper
+from edgewise.host.webgpu.pipelines import Pipelines
+from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import gpu as working
+from .test_batches import training
+from .test_programs import plans_of
+
+ALL = {"trainable": "all"}
 
 
 @pytest.fixture
@@ -110,6 +118,91 @@ def test_a_kernel_that_computes_wrongly_is_refused(engine, breaks, kernel, outpu
         self_test.check_kernels(engine, {kernel})
     assert set(engine.refused) >= {kernel}
     assert len(engine.refused) <= 2, engine.refused  # with what packs for it
+
+
+def joined():
+    """A model of a norm, two products of a row and their product."""
+    r, F = np.random.default_rng(4), TensorProto.FLOAT
+    node, held = helper.make_node, {"w": r.standard_normal(64).astype("f4")}
+    nodes = [node("SimplifiedLayerNormalization", ["x", "w"], ["n"], axis=-1)]
+    for name in "ab":
+        held[f"w{name}"] = r.standard_normal((64, 128)).astype("f4")
+        nodes.append(node("MatMul", ["n", f"w{name}"], [name]))
+    nodes.append(node("Mul", ["a", "b"], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", F, [1, 64])],
+        [helper.make_tensor_value_info("y", F, [1, 128])],
+        [numpy_helper.from_array(value, name) for name, value in held.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+# what a GPU makes of a text, and what it computes wrongly then
+LIES = {
+    "norm before gemm": ("return before_value(i);", "return before_value(i) * 1.01;"),
+    "binary after gemm": ("{ batch_kept = v; }", "{ batch_kept = v * 1.01; }"),
+    "rope of the results of gemm": ("batch_last = v;", "batch_last = v * 1.01;"),
+    "copy of the results of matmul_nbits": ("batch_last = v;", "batch_last = v * 1.01;"),
+    "shader softmax.alone": ("fn element(i: u32) { run(", "fn element(i: u32) { run(1u + "),
+}
+
+
+@pytest.fixture
+def lies(engine, monkeypatch):
+    """Has a GPU compute a form wrongly, and each kernel that it tested rightly."""
+
+    def begin(form):
+        make = engine.gpu.device.create_shader_module
+        lie = lambda *, code, **more: make(code=code.replace(*LIES[form]), **more)  # noqa: E731
+        monkeypatch.setattr(engine.gpu.device, "create_shader_module", lie)
+        monkeypatch.setattr(engine, "pipelines", Pipelines(engine.gpu))
+        monkeypatch.setattr(self_test, "_WRONG", {})
+
+    monkeypatch.setattr(engine, "tested", set())
+    monkeypatch.setattr(engine, "refused", {})
+    return begin
+
+
+@pytest.mark.parametrize("form", LIES)
+def test_a_form_that_a_gpu_computes_wrongly_is_refused(engine, lies, form):
+    assert not self_test.check_forms(engine, {form})
+    engine.tested.clear()
+    lies(form)
+    with pytest.warns(UserWarning, match=f"not used: {form}: this GPU"):
+        assert self_test.check_forms(engine, {form})
+    assert list(engine.refused) == [form]
+    assert not self_test.check_forms(engine, {form})  # is known
+
+
+def test_steps_that_share_a_dispatch_wrongly_run_alone(engine, lies):
+    lies("norm before gemm")
+    x = np.random.default_rng(5).standard_normal((1, 64)).astype("f4")
+    with pytest.warns(UserWarning, match="not used: .*norm before gemm"):
+        session = InferenceSession(joined(), engine=engine)
+        (y,) = session.run(None, {"x": x})
+    (want,) = InferenceSession(joined()).run(None, {"x": x})
+    np.testing.assert_allclose(y, want, rtol=1e-3, atol=1e-4)
+    (compiled,) = session.plans.values()
+    assert not compiled.loaded.info["onCpu"]
+    assert compiled.loaded.forms.isdisjoint(engine.refused)
+    session.free()
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_forms_of_models_are_tested(serial):
+    """All that a language model and training run besides kernels as such; `range` makes indices."""
+    shape = {**models.SMOLLM2, "vocab": 512, "layers": 1}
+    model = models.language_model(**shape)
+    plans = [*plans_of(model), *plans_of(models.in_4_bits(model))]
+    plans += [training(1, WEBGPU, small=True, **more).plan("train") for more in ({}, ALL)]
+    found = {form for plan in plans for form in forms_in(plan, serial)}
+    tested = {form for case in cases_of() for form in case.forms[serial]}
+    tested |= set(forms_in(first_test()[0], serial))
+    assert found - tested == {"shader range"}
+    assert serial or {form for form in found if " of the results of " in form}
 
 
 def test_steps_of_a_refused_kernel_run_on_the_processor(engine, breaks):

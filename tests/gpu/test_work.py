@@ -1,5 +1,6 @@
-"""Work that a GPU is not given at once: one step that is too much runs on the processor, and many
-that are not are submitted one by one.
+"""Work that a GPU is not given at once: a launch that is too much runs in pieces, with the same
+bits, a step whose workgroups are too much runs on the processor, and many launches that are not
+are submitted one by one.
 """
 
 import numpy as np
@@ -10,11 +11,11 @@ from edgewise.logic.gpu import variants
 from hostile.packages import plan, step
 from onnx import TensorProto, helper, numpy_helper
 
-from .adapters import gpu
+from .adapters import at_once, gpu
 from .test_models_on_gpu import model
 
 RNG = np.random.default_rng(8)
-DEEP = [RNG.standard_normal((32, 32)).astype(np.float32) / 6 for _ in range(6)]
+DEEP = [RNG.standard_normal((96, 96)).astype(np.float32) / 10 for _ in range(6)]
 
 
 def products():
@@ -24,33 +25,84 @@ def products():
         nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]))
         names.append(numpy_helper.from_array(w, f"w{i}"))
     nodes[-1].output[0] = "y"
-    x = RNG.standard_normal((9, 32)).astype(np.float32)
+    x = RNG.standard_normal((128, 96)).astype(np.float32)
     return (
-        model(nodes, [("x0", TensorProto.FLOAT, [9, 32])], names),
+        model(nodes, [("x0", TensorProto.FLOAT, [128, 96])], names),
         x,
         np.linalg.multi_dot([x, *DEEP]),
     )
 
 
 @pytest.mark.parametrize("serial", [False, True])
-@pytest.mark.parametrize("products_at_once", [0.5, 1, 2.5, 100])
+@pytest.mark.parametrize("products_at_once", [0.3, 1, 2.5, 100])
 def test_results_do_not_depend_on_what_is_submitted_at_once(monkeypatch, products_at_once, serial):
-    most = int(products_at_once * 2 * 9 * 32 * 32)
-    monkeypatch.setattr(variants, "MAX_IN_SOFTWARE" if serial else "MAX", most)
     data, x, y = products()
-    session = InferenceSession(data, engine=gpu(serial=serial))
-    (got,) = session.run(None, {"x0": x})
+    engine = gpu(serial=serial)
+    session = InferenceSession(data, engine=engine)
+    (want,) = session.run(None, {"x0": x})
+    np.testing.assert_allclose(want, y, rtol=1e-4, atol=1e-5)
+    queue, waits = engine.gpu.device.queue, []
+    wait = queue.on_submitted_work_done_sync
+    with (
+        at_once(engine, int(products_at_once * 2 * 128 * 96 * 96)) as pace,
+        monkeypatch.context() as m,
+    ):
+        m.setattr(queue, "on_submitted_work_done_sync", lambda: waits.append(wait()))
+        (got,) = session.run(None, {"x0": x})
+    assert got.tobytes() == want.tobytes()
+    assert (pace.pieces > 6) == (products_at_once < 1)
+    assert len(waits) == {1: 5, 2.5: 2, 100: 0}.get(products_at_once, pace.pieces - 1)
     (compiled,) = session.plans.values()
-    loaded = compiled.loaded
-    parts = [part for run in loaded.parts[1] if run.on_gpu for part in loaded._portions(run)]
-    info = loaded.info
+    assert not compiled.loaded.info["onCpu"]
     session.free()
-    np.testing.assert_allclose(got, y, rtol=1e-4, atol=1e-5)
-    if products_at_once < 1:
-        assert f"operations: at most {most} run in one dispatch" in info["why"]["gemm"]
+
+
+@pytest.mark.parametrize("first", [2_000_000, 10_000])
+def test_a_step_beyond_what_steps_share_runs_in_pieces(monkeypatch, first):
+    """If its workgroups are small enough."""
+    most = 4_000_000
+    monkeypatch.setattr(variants, "MAX", most)
+    monkeypatch.setattr(variants, "FIRST", first)
+    engine = gpu()
+    w, x = (RNG.standard_normal((128, 128)).astype(np.float32) for _ in range(2))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    data = model(nodes, [("x", 1, [128, 128])], [numpy_helper.from_array(w, "w")])
+    session = InferenceSession(data, engine=engine)
+    with at_once(engine, first) as pace:
+        (got,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-4)
+    (compiled,) = session.plans.values()
+    why = compiled.loaded.info["why"]
+    session.free()
+    if first > 1e6:
+        assert not why and pace.pieces >= 2 * 128**3 / first
     else:
-        assert not info["onCpu"]
-        assert sum(waits for *_, waits in parts) == {1: 5, 2.5: 2, 100: 0}[products_at_once]
+        assert f"operations: at most {most} run in one dispatch" in why["gemm"]
+
+
+def test_ctrl_c_between_pieces(monkeypatch):
+    """The next run begins with the first workgroup again."""
+    data, x, _ = products()
+    engine = gpu()
+    session = InferenceSession(data, engine=engine)
+    (want,) = session.run(None, {"x0": x})
+    (compiled,) = session.plans.values()
+    loaded, calls = compiled.loaded, []
+
+    def waited():
+        calls.append(0)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with at_once(engine, 1), monkeypatch.context() as m:
+        m.setattr(loaded.ends, "reason", lambda: calls.append(0) or None)
+        m.setattr(engine.gpu.device.queue, "on_submitted_work_done_sync", waited)
+        with pytest.raises(KeyboardInterrupt):
+            session.run(None, {"x0": x})
+    assert loaded.torn
+    (got,) = session.run(None, {"x0": x})
+    session.free()
+    assert got.tobytes() == want.tobytes()
 
 
 def test_a_product_that_takes_minutes_runs_on_the_processor():

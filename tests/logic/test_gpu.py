@@ -73,12 +73,60 @@ def test_how_much_a_gpu_is_given(form):
     most = variants.most_of(False)
     assert variants.most_of(True) < most
     each = 1 << 28
-    assert variants.excess([each, each], [1, 4], most) == ""
-    assert variants.excess([most // 2, most // 2 + 1], [1 << 20] * 2, most).startswith(
+    assert variants.excess([each, each], [1, 4], 1, False) == ""
+    assert variants.excess([most // 2, most // 2 + 1], [1 << 20] * 2, 1, False).startswith(
         f"{most + 1} operations: at most {most}"
     )
-    assert variants.excess([1, 2 * each + 2], [1, 2], most).startswith(f"{each + 1} operations of")
-    assert variants.excess([each + 1], [0], most) != ""
+    found = variants.excess([1, 2 * each + 2], [1, 2], 1, False)
+    assert found.startswith(f"{each + 1} operations of")
+    assert variants.excess([each + 1], [0], 0, False) != ""
+    # one step is divided where its workgroups are small
+    assert variants.excess([4 * most], [1 << 30], 1 << 20, False) == ""
+    assert variants.excess([4 * most], [1 << 30], 100, False) != ""
+
+
+@both
+def test_the_pace_of_a_gpu(form):
+    pace = module(form, "gpu.pace").Pace(False)
+    first = pace.bound
+    assert not pace.waits(10 * first)  # nothing runs
+    assert pace.together([first // 2] * 5, 1, 5) == 3
+    assert pace.together([3 * first, 1], 0, 2) == 1
+    for ms, factor in ((10, 2), (50, 2), (150, 1), (150, 0.5), (50, 0.5)):
+        pace.give(pace.bound, 1000)
+        assert pace.waits(1)
+        pace.done(1000 + ms)
+        assert (pace.bound, pace.given) == (factor * first, 0)
+    pace.give(pace.bound // 4, 0)
+    pace.done(1)  # too little to tell
+    assert pace.bound == first // 2
+    for ms, bound in ((1, 1 << 40), (1000, first // 16)):
+        for _ in range(20):
+            pace.give(pace.bound, 0)
+            pace.done(ms)
+        assert pace.bound == bound
+    # a pause between two submits is not the GPU's time
+    pace.give(pace.bound // 2, 0)
+    pace.give(pace.bound // 2, 5000)
+    pace.done(5030)
+    assert pace.bound == first // 16
+
+
+@both
+@pytest.mark.parametrize("count", [1, 7, 65535, 65536, 200_000, 3 * 65535])
+@pytest.mark.parametrize("pieces", [0.5, 1, 3, 1.5, 1e9])
+def test_pieces_of_a_dispatch(form, count, pieces):
+    """Each workgroup runs once: only the last grid may have more, which are beyond the count."""
+    gpu_pace, folded = module(form, "gpu.pace"), module(form, "gpu.variants").folded
+    pace = gpu_pace.Pace(False)
+    start, sizes = 0, []
+    while start < count and len(sizes) < 9:
+        sizes.append(pace.piece(count, start, int(pieces * pace.bound)))
+        across, down = folded(sizes[-1])
+        start += sizes[-1]
+        assert 0 < sizes[-1] <= max(1, count / pieces)
+        assert across * down == sizes[-1] or start == count
+    assert start == count or pieces > 9 / 2
 
 
 @both

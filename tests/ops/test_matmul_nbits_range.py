@@ -156,7 +156,11 @@ def test_few_rows_have_the_bits_of_one(bits, level, zeros):
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize(
-    ("k", "n", "block"), [(32, 4, 32), (96, 21, 32), (160, 70, 32), (448, 66, 64), (384, 131, 128)]
+    ("k", "n", "block"),
+    [
+        *[(32, 4, 32), (96, 21, 32), (160, 70, 32), (448, 66, 64), (384, 131, 128)],
+        (1024, 8203, 32),  # several tasks for each of two threads
+    ],
 )
 def test_blocks_that_fill_no_vector(k, n, block, kind, zeros):
     """Numbers of blocks and columns that are no multiples of those that a kernel takes at once."""

@@ -4,6 +4,8 @@
 #include "kernels/elementwise/each.h"
 #include "kernels/product/gemm.h"
 
+enum { EW_NBITS_COLS = 4 }; /* columns that are computed together, with few rows of a */
+
 /* Up to this many rows of a, matmul_nbits_few.c is used, where matmul_nbits_blocks.c is not. */
 enum { EW_NBITS_ABREAST = VF > 4 ? 16 : 8 };
 
@@ -100,6 +102,15 @@ EW_INLINE bool ew_nbits_by_blocks(const ew_nbits *w) {
   return EW_PAIR_DOTS && EW_USES(NBITS, 4) && EW_USES(NBITS_ACCURACY, 4) && p->accuracy == 4 &&
          p->bits == 4 && !p->format && p->block % 32 == 0 && p->k % p->block == 0 && p->n >= 4;
 }
+
+/* Computes and finishes y for at most EW_NBITS_ABREAST rows of a and EW_NBITS_COLS columns at least.
+ * columns: writes out[rows of a][EW_NBITS_COLS], of columns first, first + step and so on. They lie
+ * far apart: each continues where it ended in the call before, so the processor sees a few long
+ * streams of memory, which it fetches ahead, instead of short pieces.
+ * worth: the work, in tasks of about 5 microseconds. */
+typedef void (*ew_nbits_columns)(const void *f, int32_t first, int32_t step, real *out);
+void ew_nbits_by_columns(ew_context *ctx, const ew_gemm_job *g, int64_t worth,
+                         ew_nbits_columns columns, const void *f);
 
 /* y = a @ b for at most EW_NBITS_ABREAST rows of a. Each has the bits of a product of that row
  * alone, but for formats 1 and 2 and blocks that do not fill 16 bytes. */

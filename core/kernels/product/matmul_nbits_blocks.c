@@ -24,8 +24,7 @@
 #  endif
 enum {
   LANES = VF / 4,
-  COLS = 4,                                /* columns per call with few rows */
-  TOGETHER = 64,                           /* columns that are finished at once, with few rows */
+  COLS = EW_NBITS_COLS,                    /* columns per call with few rows */
   TILE_ROWS = 4,                           /* rows of a per tile */
   MIN_TILED = VF > 4 ? 8 : (int)TILE_ROWS, /* rows that are worth unpacking for */
   MIN_ROWS = 8,                            /* rows that are left for another pass, at least */
@@ -127,12 +126,13 @@ EW_INLINE vi lanes_of(const uint8_t *p, intptr_t stride, int32_t n) {
   return *(const vi_m *)p;
 }
 
-/* Scales of n blocks, from `at` on, of COLS columns, in the lanes of the blocks. */
-EW_INLINE vf scales_of(const ew_nbits *w, int64_t at, int32_t n, bool half_scales) {
+/* Scales of n blocks, from `at` on, of COLS columns that lie `column` scales apart, in the lanes of
+ * the blocks. */
+EW_INLINE vf scales_of(const ew_nbits *w, int64_t at, int64_t column, int32_t n, bool half_scales) {
 #  if VF == 16
   const __mmask8 some = (__mmask8)((1 << n) - 1);
   __m128 s[COLS];
-  for (int r = 0; r < COLS; r++, at += w->blocks)
+  for (int r = 0; r < COLS; r++, at += column)
     s[r] = half_scales ? _mm_cvtph_ps(_mm_maskz_loadu_epi16(some, (const half *)w->scales + at))
                        : _mm_maskz_loadu_ps(some, (const real *)w->scales + at);
   const __m512 v = _mm512_insertf32x4(
@@ -142,7 +142,7 @@ EW_INLINE vf scales_of(const ew_nbits *w, int64_t at, int32_t n, bool half_scale
       _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), v);
 #  elif VF == 8
   __m128 s[COLS];
-  for (int r = 0; r < COLS; r++, at += w->blocks) {
+  for (int r = 0; r < COLS; r++, at += column) {
     const half *h = (const half *)w->scales + at;
     const real *x = (const real *)w->scales + at;
     s[r] = half_scales ? _mm_cvtph_ps(_mm_cvtsi32_si128(n > 1 ? *(const int_m *)h : *h))
@@ -153,33 +153,32 @@ EW_INLINE vf scales_of(const ew_nbits *w, int64_t at, int32_t n, bool half_scale
   return (vf)_mm256_set_m128(_mm_movehl_ps(q, p), _mm_movelh_ps(p, q));
 #  else
   (void)n;
-  const int64_t blocks = w->blocks;
   if (half_scales) {
     const half *h = (const half *)w->scales + at,
-               four[COLS] = {h[0], h[blocks], h[2 * blocks], h[3 * blocks]};
+               four[COLS] = {h[0], h[column], h[2 * column], h[3 * column]};
     return f32x4_load_half(four);
   }
   const real *s = (const real *)w->scales + at;
-  return (vf){s[0], s[blocks], s[2 * blocks], s[3 * blocks]};
+  return (vf){s[0], s[column], s[2 * column], s[3 * column]};
 #  endif
 }
 
-/* Zero points likewise, from block `at` of column j on. */
+/* Zero points likewise, from block `at` of columns j, j + step and so on. */
 static
 #  if VF == 4
     __attribute__((noinline))
 #  endif
-    vf zeros_of(const ew_nbits *w, int32_t j, int32_t at, int32_t n) {
+    vf zeros_of(const ew_nbits *w, int32_t j, int32_t step, int32_t at, int32_t n) {
   if (w->p->zero_type != EW_U8) {
     real t[VF] = {0};
     EW_PLAIN_FOR (int32_t i = 0; i < n; i++)
-      EW_PLAIN_FOR (int r = 0; r < COLS; r++) t[4 * i + r] = ew_nbits_zero(w, j + r, at + i);
+      EW_PLAIN_FOR (int r = 0; r < COLS; r++) t[4 * i + r] = ew_nbits_zero(w, j + r * step, at + i);
     return vf_load(t);
   }
   const int64_t row = (w->blocks + 1) / 2;
   const uint8_t *z = w->zeros + j * row + at / 2;
   i32x4 fields;
-  for (int r = 0; r < COLS; r++, z += row) fields[r] = n > 2 ? *(const half *)z : *z;
+  for (int r = 0; r < COLS; r++, z += step * row) fields[r] = n > 2 ? *(const half *)z : *z;
 #  if VF == 16
   const vi shift = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
 #  elif VF == 8
@@ -190,11 +189,14 @@ static
   return __builtin_convertvector((vi_repeat((u8x16)fields) >> shift) & 15, vf);
 }
 
-/* Adds the products of n blocks, from `at` on, of COLS columns with those of a row of a. */
-EW_INLINE vf add_blocks(const by_blocks *f, const real *a, const uint8_t *b, int32_t j, int32_t at,
-                        int32_t n, int32_t groups, bool pairs, bool half_scales, vf sum) {
+/* Adds the products of n blocks, from `at` on, of columns j, j + step and so on with those of a row
+ * of a. */
+EW_INLINE vf add_blocks(const by_blocks *f, const real *a, const uint8_t *b, int32_t j,
+                        int32_t step, int32_t at, int32_t n, int32_t groups, bool pairs,
+                        bool half_scales, vf sum) {
   const ew_nbits *w = f->w;
-  const intptr_t stride = 16 * (intptr_t)groups, column = (intptr_t)w->blocks * stride;
+  const int64_t blocks = w->blocks, blocks_apart = blocks * step;
+  const intptr_t stride = 16 * (intptr_t)groups, column = (intptr_t)(blocks_apart * stride);
   const vf a_scale = vf_load(a), more = vf_load(a + VF);
   vi x[COLS], all = w->zeros ? vi_splat(0) : (vi)more;
   for (int r = 0; r < COLS; r++) x[r] = vi_splat(0);
@@ -202,9 +204,6 @@ EW_INLINE vf add_blocks(const by_blocks *f, const real *a, const uint8_t *b, int
   for (int32_t g = 0; g < groups; g++, b += 16, a += 2 * VF) {
     const vi even = (vi)vf_load(a), odd = (vi)vf_load(a + VF);
     for (int r = 0; r < COLS; r++) {
-#  if VF > 4
-      __builtin_prefetch(b + (r + COLS) * column, 0, 2); /* of the next call */
-#  endif
       const vi v = lanes_of(b + r * column, stride, n), low = v & 0x0f0f0f0f,
                high = (vi)((vu)v >> 4) & 0x0f0f0f0f;
       x[r] = pairs ? vi_add_pairs(odd, high, vi_dot_pairs(even, low))
@@ -213,24 +212,24 @@ EW_INLINE vf add_blocks(const by_blocks *f, const real *a, const uint8_t *b, int
     if (pairs) all = (vi)((vu)all + (vu)vi_sum_shorts(vi_sums_of_shorts(x[0], x[1], x[2], x[3])));
   }
   if (!pairs) all = (vi)((vu)all + (vu)vi_sums_of_four(x[0], x[1], x[2], x[3]));
-  const vf scale = scales_of(w, (int64_t)j * w->blocks + at, n, half_scales);
+  const vf scale = scales_of(w, j * blocks + at, blocks_apart, n, half_scales);
   sum = vf_fma(__builtin_convertvector(all, vf), scale * a_scale, sum);
-  return w->zeros ? vf_fma(more, scale * zeros_of(w, j, at, n), sum) : sum;
+  return w->zeros ? vf_fma(more, scale * zeros_of(w, j, step, at, n), sum) : sum;
 }
 
-/* out[COLS]: a row of a times columns j to j + 3 */
-EW_INLINE void columns(const by_blocks *f, const real *a, int32_t j, int32_t groups, bool pairs,
-                       real *out) {
+/* out[COLS]: a row of a times columns j, j + step and so on */
+EW_INLINE void columns(const by_blocks *f, const real *a, int32_t j, int32_t step, int32_t groups,
+                       bool pairs, real *out) {
   const int32_t blocks = f->w->blocks;
   const bool half_scales = ew_nbits_half_scales(f->w); /* a call */
-  const intptr_t step = 16 * LANES * (intptr_t)groups;
+  const intptr_t bytes = 16 * LANES * (intptr_t)groups;
   const uint8_t *b = f->w->b + (int64_t)j * blocks * groups * 16;
   vf sum = vf_splat(0);
   int32_t at = 0;
-  for (; at + LANES <= blocks; at += LANES, b += step, a += 2 * VF * (1 + groups))
-    sum = add_blocks(f, a, b, j, at, LANES, groups, pairs, half_scales, sum);
+  for (; at + LANES <= blocks; at += LANES, b += bytes, a += 2 * VF * (1 + groups))
+    sum = add_blocks(f, a, b, j, step, at, LANES, groups, pairs, half_scales, sum);
   if (LANES > 1 && at < blocks)
-    sum = add_blocks(f, a, b, j, at, blocks - at, groups, pairs, half_scales, sum);
+    sum = add_blocks(f, a, b, j, step, at, blocks - at, groups, pairs, half_scales, sum);
   real t[VF];
   vf_store(t, sum);
   f32x4 y = *(const f32x4_m *)t;
@@ -240,38 +239,22 @@ EW_INLINE void columns(const by_blocks *f, const real *a, int32_t j, int32_t gro
 }
 #  define COLUMNS(name, pairs)                                                               \
     static __attribute__((noinline)) void name(const by_blocks *f, const real *a, int32_t j, \
-                                               real *out) {                                  \
+                                               int32_t step, real *out) {                    \
       const int32_t groups = f->w->p->block / 32;                                            \
       if (VF > 4 && groups == 1)                                                             \
-        columns(f, a, j, 1, pairs, out);                                                     \
+        columns(f, a, j, step, 1, pairs, out);                                               \
       else                                                                                   \
-        columns(f, a, j, groups, pairs, out);                                                \
+        columns(f, a, j, step, groups, pairs, out);                                          \
     }
 COLUMNS(columns_by_pairs, true)
 COLUMNS(columns_by_fours, false)
 #  undef COLUMNS
 
-static void few_task(void *arg, int32_t index, int32_t thread) {
+static void columns_of_rows(const void *arg, int32_t j, int32_t step, real *out) {
   const by_blocks *f = arg;
-  const ew_gemm_job *g = f->g;
-  (void)thread;
-  const int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
-  for (int32_t j = begin, n; j < end; j += n) {
-    real out[EW_NBITS_ABREAST][TOGETHER];
-    n = end - j < TOGETHER ? end - j : TOGETHER;
-    for (int32_t c = 0; c < n; c += COLS) {
-      /* at the end, some columns are computed again */
-      const int32_t back = n - c >= COLS ? 0 : COLS - (n - c);
-      for (int32_t i = 0; i < g->m; i++) {
-        real t[COLS];
-        (f->pairs ? columns_by_pairs : columns_by_fours)(f, f->lanes + (int64_t)i * f->lane_row,
-                                                         j + c - back, t);
-        for (int r = back; r < COLS; r++) out[i][c - back + r] = t[r];
-      }
-    }
-    for (int32_t i = 0; i < g->m; i++)
-      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, out[i], i, j, n, g->y_row);
-  }
+  for (int32_t i = 0; i < f->rows; i++, out += COLS)
+    (f->pairs ? columns_by_pairs : columns_by_fours)(f, f->lanes + (int64_t)i * f->lane_row, j,
+                                                     step, out);
 }
 
 /* ---- many rows ---- */
@@ -388,12 +371,7 @@ static bool few_rows(by_blocks *f) {
   if (f->too_small) return false;
   for (int32_t i = 0; i < f->rows; i++)
     put_lanes(f, f->ready + (int64_t)i * f->row, f->lanes + (int64_t)i * f->lane_row);
-  /* A task takes about 5 microseconds. */
-  const int64_t worth = (int64_t)p->k * f->rows * p->n >> 16;
-  const int32_t threads = ew_parallel_width(f->context),
-                tasks = worth < threads ? (int32_t)worth + 1 : threads;
-  f->cols = ((p->n - 1) / tasks / COLS + 1) * COLS;
-  ew_parallel(f->context, (p->n - 1) / f->cols + 1, few_task, f);
+  ew_nbits_by_columns(f->context, f->g, (int64_t)p->k * f->rows * p->n >> 16, columns_of_rows, f);
   return true;
 }
 

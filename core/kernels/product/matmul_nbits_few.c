@@ -26,14 +26,22 @@
 
 /* CHUNK: weights dequantized at a time; COLS: rows of b per call; LONGEST: maximum block size;
  * ABREAST: rows of a in a vector, four lanes each; TILES: such vectors per pass over b; ROOM:
- * floats of scratch */
-enum { CHUNK = 512, COLS = 4, LONGEST = 65536, ABREAST = VF / 4, TILES = 2, ROOM = 262144 };
+ * floats of scratch; TOGETHER: columns of y that are finished at once */
+enum {
+  CHUNK = 512,
+  COLS = EW_NBITS_COLS,
+  LONGEST = 65536,
+  ABREAST = VF / 4,
+  TILES = 2,
+  ROOM = 262144,
+  TOGETHER = 32
+};
 
-typedef struct nbits_few_rows {
+typedef struct {
   const ew_nbits *w;
   const ew_gemm_job *g;
-  /* out[m][COLS] = a times COLS rows of b from `row` on */
-  void (*rows)(const struct nbits_few_rows *, int32_t row, float *out);
+  /* out[m][COLS] = a times COLS rows of b from `row` on, `step` rows from each other */
+  ew_nbits_columns rows;
   real *ready;                 /* a, prepared */
   real *abreast;               /* the same without the sums of blocks, ABREAST rows at a time,
                                 * by turns four floats of each; NULL: not used */
@@ -181,7 +189,7 @@ EW_INLINE bool prepare_digits(const nbits_few_rows *f, const real *a, real *read
 /* Adds the contribution of the zero points of row `row` of b, minus `base`, to results for `count`
  * rows of a, COLS apart. of_a: sums of the blocks of the first of these rows. */
 EW_INLINE void add_zeros(const nbits_few_rows *f, const real *of_a, int32_t count, int32_t row,
-                         float base, float *out) {
+                         float base, real *out) {
   const ew_nbits *w = f->w;
   const bool half_scales = ew_nbits_half_scales(w);
   const ew_matmul_nbits_params *p = w->p;
@@ -214,12 +222,12 @@ EW_INLINE void add_zeros(const nbits_few_rows *f, const real *of_a, int32_t coun
   EW_PLAIN_FOR (int32_t k = 0; k < count; k++) out[k * COLS] += -f32x4_sum(sum[k]) - rest[k];
 }
 static __attribute__((noinline)) void add_zeros_1(const nbits_few_rows *f, const real *of_a,
-                                                  int32_t row, float base, float *out) {
+                                                  int32_t row, float base, real *out) {
   add_zeros(f, of_a, 1, row, base, out);
 }
 #if VF > 4
 static __attribute__((noinline)) void add_zeros_of_rows(const nbits_few_rows *f, int32_t row,
-                                                        float base, float *out) {
+                                                        float base, real *out) {
   add_zeros(f, f->ready + f->sums, f->w->p->m, row, base, out);
 }
 #endif
@@ -236,25 +244,26 @@ EW_INLINE f32x4 scales_of(const ew_nbits *w, int64_t at, int32_t each, bool half
              : __builtin_shufflevector(first, scale_in_lanes(w, at + each - 1, half), 0, 1, 6, 7);
 }
 
-EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, float *out, int bits, int digits,
-                           bool shorts) {
+EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, int32_t step, real *out, int bits,
+                           int digits, bool shorts) {
   const ew_nbits *w = f->w;
   const int unit = shorts ? 16 : 8, planes = unit / bits,
             bytes = (part_of(1, bits, digits, shorts) - 8) * 4;
   const bool apart = signs_apart(bits, shorts), half = ew_nbits_half_scales(w);
   const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups,
                 each = bits == 2 ? f->each : 1;
-  const intptr_t row_bytes = (intptr_t)w->blocks * w->block_bytes;
+  const int64_t row_bytes = (int64_t)w->blocks * w->block_bytes, scales = (int64_t)w->blocks * step;
+  const intptr_t column = (intptr_t)(row_bytes * step);
   for (int32_t i = 0; i < w->p->m; i++) {
     const real *a = f->ready + (int64_t)i * f->row;
-    const uint8_t *b = w->b + row * (int64_t)row_bytes;
+    const uint8_t *b = w->b + row * row_bytes;
     int64_t at = (int64_t)row * w->blocks;
     f32x4 sum[COLS];
     for (int r = 0; r < COLS; r++) sum[r] = (f32x4){0};
     for (int32_t span = 0; span < f->spans; span++, at += each) {
       f32x4 scale[COLS];
       for (int r = 0; r < COLS && digits > 1; r++)
-        scale[r] = scales_of(w, at + r * w->blocks, each, half);
+        scale[r] = scales_of(w, at + r * scales, each, half);
       for (int32_t part = 0; part < parts; part++) {
         const i32x4 start = *(const i32x4_m *)a;
         const f32x4 a_scale = *(const f32x4_m *)(a + 4);
@@ -264,7 +273,7 @@ EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, float *out, int
         a += 8;
         for (int32_t g = 0; g < groups; g++, b += 16, a += bytes / 4)
           for (int r = 0; r < COLS; r++) {
-            const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
+            const u8x16 v = *(const u8x16_m *)(b + r * column);
             if (apart) {
               const i8x16 q = (i8x16)(v ^ 128);
               x[r] = i32x4_dot_bytes(q, *(const u8x16_m *)a, x[r]),
@@ -292,7 +301,7 @@ EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, float *out, int
           if (apart) x[r] = (i32x4)((u32x4)x[r] - (u32x4)below[r]);
           if (digits > 1) x[r] = (i32x4)((u32x4)x[r] + (u32x4)start);
           /* loaded as late as possible, because registers are scarce */
-          if (digits == 1) scale[r] = scales_of(w, at + r * w->blocks, each, half);
+          if (digits == 1) scale[r] = scales_of(w, at + r * scales, each, half);
           sum[r] = f32x4_fma(__builtin_convertvector(x[r], f32x4), scale[r] * a_scale, sum[r]);
         }
       }
@@ -300,7 +309,7 @@ EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, float *out, int
     for (int r = 0; r < COLS; r++) {
       out[i * COLS + r] = f32x4_sum(sum[r]);
       if (!f->symmetric)
-        add_zeros_1(f, f->ready + (int64_t)i * f->row + f->sums, row + r, apart ? 128 : 0,
+        add_zeros_1(f, f->ready + (int64_t)i * f->row + f->sums, row + r * step, apart ? 128 : 0,
                     out + i * COLS + r);
     }
   }
@@ -339,19 +348,19 @@ static void put_abreast(const nbits_few_rows *f) {
 #  endif
 /* rows_digits for several rows of a: the weights are unpacked once for TILES vectors of them. The
  * lanes of a row do what they do there. */
-EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, float *out, int bits, int digits,
-                            bool shorts, bool vnni) {
+EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, int32_t step, real *out, int bits,
+                            int digits, bool shorts, bool vnni) {
   const ew_nbits *w = f->w;
   const int unit = shorts ? 16 : 8, planes = unit / bits,
             bytes = (part_of(1, bits, digits, shorts) - 8) * 4;
   const bool apart = signs_apart(bits, shorts), half = ew_nbits_half_scales(w);
   const int32_t parts = digits > 1 ? f->groups : 1, groups = digits > 1 ? 1 : f->groups,
                 each = bits == 2 ? f->each : 1;
-  const intptr_t row_bytes = (intptr_t)w->blocks * w->block_bytes,
-                 next = (intptr_t)ABREAST * f->sums;
+  const int64_t row_bytes = (int64_t)w->blocks * w->block_bytes, scales = (int64_t)w->blocks * step;
+  const intptr_t column = (intptr_t)(row_bytes * step), next = (intptr_t)ABREAST * f->sums;
   for (int32_t i = 0; i < w->p->m; i += TILES * ABREAST) {
     const real *a = f->abreast + (int64_t)i * f->sums;
-    const uint8_t *b = w->b + row * (int64_t)row_bytes;
+    const uint8_t *b = w->b + row * row_bytes;
     int64_t at = (int64_t)row * w->blocks;
     vf sum[TILES][COLS];
     UNROLLED for (int t = 0; t < TILES; t++) UNROLLED for (int r = 0; r < COLS; r++) sum[t][r] =
@@ -369,7 +378,7 @@ EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, float *out, in
         a += 2 * VF;
         for (int32_t g = 0; g < groups; g++, b += 16, a += bytes / 4 * ABREAST)
           UNROLLED for (int r = 0; r < COLS; r++) {
-            const u8x16 v = *(const u8x16_m *)(b + r * row_bytes);
+            const u8x16 v = *(const u8x16_m *)(b + r * column);
             if (apart) {
               const vi q = vi_repeat(v ^ 128);
               UNROLLED for (int t = 0; t < TILES; t++)
@@ -394,7 +403,7 @@ EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, float *out, in
             }
           }
         UNROLLED for (int r = 0; r < COLS; r++) {
-          const vf scale = (vf)vi_repeat((u8x16)scales_of(w, at + r * w->blocks, each, half));
+          const vf scale = (vf)vi_repeat((u8x16)scales_of(w, at + r * scales, each, half));
           UNROLLED for (int t = 0; t < TILES; t++) {
             if (apart) x[t][r] = (vi)((vu)x[t][r] - (vu)below[t][r]);
             if (digits > 1) x[t][r] = (vi)((vu)x[t][r] + (vu)start[t]);
@@ -412,7 +421,7 @@ EW_INLINE void rows_abreast(const nbits_few_rows *f, int32_t row, float *out, in
       }
   }
   for (int r = 0; r < COLS && !f->symmetric; r++)
-    add_zeros_of_rows(f, row + r, apart ? 128 : 0, out + r);
+    add_zeros_of_rows(f, row + r * step, apart ? 128 : 0, out + r);
 }
 #endif
 
@@ -426,29 +435,33 @@ EW_INLINE int digits_of(int bits, bool rounded) {
 }
 
 #if VF > 4
-#  define ROWS(f, row, out, bits, rounded)                                                        \
-    if (f->abreast && vi_dots())                                                                  \
-      rows_abreast(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded), true);  \
-    else if (f->abreast)                                                                          \
-      rows_abreast(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded), false); \
-    else                                                                                          \
-      rows_digits(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded))
+#  define ROWS(f, row, step, out, bits, rounded)                                                \
+    if (f->abreast && vi_dots())                                                                \
+      rows_abreast(f, row, step, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded), \
+                   true);                                                                       \
+    else if (f->abreast)                                                                        \
+      rows_abreast(f, row, step, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded), \
+                   false);                                                                      \
+    else                                                                                        \
+      rows_digits(f, row, step, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded))
 #else
-#  define ROWS(f, row, out, bits, rounded) \
-    rows_digits(f, row, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded))
+#  define ROWS(f, row, step, out, bits, rounded) \
+    rows_digits(f, row, step, out, bits, digits_of(bits, rounded), in_shorts(bits, rounded))
 #endif
 #define FEW_ROWS(bits)                                                                            \
   static __attribute__((noinline)) bool prepare_##bits(const nbits_few_rows *f, const real *a,    \
                                                        real *ready, bool rounded) {               \
     return prepare_digits(f, a, ready, bits, digits_of(bits, rounded), in_shorts(bits, rounded)); \
   }                                                                                               \
-  static __attribute__((noinline)) void floats_##bits(const nbits_few_rows *f, int32_t row,       \
-                                                      float *out) {                               \
-    ROWS(f, row, out, bits, false);                                                               \
+  static __attribute__((noinline)) void floats_##bits(const void *arg, int32_t row, int32_t step, \
+                                                      real *out) {                                \
+    const nbits_few_rows *f = arg;                                                                \
+    ROWS(f, row, step, out, bits, false);                                                         \
   }                                                                                               \
-  static __attribute__((noinline)) void bytes_##bits(const nbits_few_rows *f, int32_t row,        \
-                                                     float *out) {                                \
-    ROWS(f, row, out, bits, true);                                                                \
+  static __attribute__((noinline)) void bytes_##bits(const void *arg, int32_t row, int32_t step,  \
+                                                     real *out) {                                 \
+    const nbits_few_rows *f = arg;                                                                \
+    ROWS(f, row, step, out, bits, true);                                                          \
   }
 FEW_ROWS(2)
 FEW_ROWS(4)
@@ -458,15 +471,17 @@ FEW_ROWS(8)
 
 /* Code books: the looked-up weights are multiplied with a as floats. The lookup is most of the work
  * and is shared by several rows of a. */
-static __attribute__((noinline)) void rows_codes(const nbits_few_rows *f, int32_t row, float *out) {
+static __attribute__((noinline)) void rows_codes(const void *arg, int32_t row, int32_t step,
+                                                 real *out) {
+  const nbits_few_rows *f = arg;
   const ew_nbits *w = f->w;
   const ew_matmul_nbits_params *p = w->p;
   const bool half = ew_nbits_half_scales(w);
   f32x4 plane[4];
   ew_nbits_planes(ew_nbits_codes[p->format], plane);
-  int64_t block = (int64_t)row * w->blocks;
-  const uint8_t *b = w->b + (int64_t)row * p->k / 2;
-  EW_PLAIN_FOR (int r = 0; r < COLS; r++) {
+  EW_PLAIN_FOR (int r = 0; r < COLS; r++, row += step) {
+    int64_t block = (int64_t)row * w->blocks;
+    const uint8_t *b = w->b + (int64_t)row * p->k / 2;
     const real *a = f->g->a;
     f32x4 sum = {0};
     EW_PLAIN_FOR (int32_t i = 0; i < w->blocks; i++) {
@@ -482,20 +497,56 @@ static __attribute__((noinline)) void rows_codes(const nbits_few_rows *f, int32_
   }
 }
 
-static void group_task(void *arg, int32_t index, int32_t thread) {
-  const nbits_few_rows *f = arg;
-  const ew_gemm_job *g = f->g;
+typedef struct {
+  const ew_gemm_job *g;
+  ew_nbits_columns columns;
+  const void *f;
+  int32_t cols; /* columns of y per task */
+} column_job;
+
+static void columns_task(void *arg, int32_t index, int32_t thread) {
+  const column_job *job = arg;
+  const ew_gemm_job *g = job->g;
+  const int32_t begin = index * job->cols, left = g->n - begin,
+                count = left < job->cols ? left : job->cols, step = count / COLS,
+                rest = count % COLS;
+  real out[EW_NBITS_ABREAST * COLS];
   (void)thread;
-  int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
-  for (int32_t j = begin; j < end; j += COLS) {
-    float out[EW_NBITS_ABREAST * COLS];
-    /* at the end, some rows are computed again */
-    int32_t first = j + COLS <= g->n ? j : g->n - COLS, cols = end - j < COLS ? end - j : COLS;
-    f->rows(f, first, out);
-    for (int32_t i = 0; i < g->m; i++)
-      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + j, out + i * COLS + (j - first), i,
-                    j, cols, g->y_row);
+  for (int32_t j = begin, n; j < begin + step; j += n) {
+    real sums[COLS][EW_NBITS_ABREAST][TOGETHER];
+    n = begin + step - j < TOGETHER ? begin + step - j : TOGETHER;
+    EW_PLAIN_FOR (int32_t c = 0; c < n; c++) {
+      job->columns(job->f, j + c, step, out);
+      EW_PLAIN_FOR (int32_t i = 0; i < g->m; i++)
+        for (int r = 0; r < COLS; r++) sums[r][i][c] = out[i * COLS + r];
+    }
+    for (int32_t r = 0, col = j; r < COLS; r++, col += step)
+      for (int32_t i = 0; i < g->m; i++)
+        ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + col, sums[r][i], i, col, n,
+                      g->y_row);
   }
+  if (rest) { /* some columns are computed again */
+    const int32_t col = begin + count - rest;
+    job->columns(job->f, begin + count - COLS, 1, out);
+    for (int32_t i = 0; i < g->m; i++)
+      ew_finish_row(&g->finish, g->y + (int64_t)i * g->y_row + col, out + (i + 1) * COLS - rest, i,
+                    col, rest, g->y_row);
+  }
+}
+
+/* Columns per task: one task per thread, or four where they are long, of which idle threads can
+ * take some. */
+static int32_t share(const ew_context *ctx, int32_t n, int64_t worth) {
+  const int32_t threads = ew_parallel_width(ctx),
+                most = worth < 64 * (int64_t)threads ? threads : 4 * threads,
+                tasks = worth < most ? (int32_t)worth + 1 : most;
+  return ((n - 1) / tasks / COLS + 1) * COLS;
+}
+
+void ew_nbits_by_columns(ew_context *ctx, const ew_gemm_job *g, int64_t worth,
+                         ew_nbits_columns columns, const void *f) {
+  column_job job = {g, columns, f, share(ctx, g->n, worth)};
+  ew_parallel(ctx, (g->n - 1) / job.cols + 1, columns_task, &job);
 }
 
 /* For shapes that do not fill groups: four rows of b are dequantized to floats, a piece at a time.
@@ -589,27 +640,26 @@ static void some_rows(ew_context *ctx, const ew_nbits *all, const ew_gemm_job *o
   params.m = g.m = count, g.a += (int64_t)from * g.a_row, g.y += (int64_t)from * g.y_row;
   if (g.finish.residual) g.finish.residual += (int64_t)from * g.y_row;
   nbits_few_rows f = {.w = &w, .g = &g, .ready = scratch};
-  ew_task task = dequantize_task;
+  bool by_columns = false;
   if (lay_out(&f)) {
-    if (prepare(&f))
-      task = group_task;
-    else if (count > 1) { /* the others are products of digits nonetheless */
+    by_columns = prepare(&f);
+    if (!by_columns && count > 1) { /* the others are products of digits nonetheless */
       for (int32_t i = 0; i < count; i++) some_rows(ctx, all, of_all, scratch, from + i, 1);
       return;
     }
   }
   if (EW_USES(NBITS_FORMAT, 1) || EW_USES(NBITS_FORMAT, 2)) {
     if (p->format && p->m == 1 && p->n >= COLS && p->block % 16 == 0 && p->k % p->block == 0)
-      task = group_task, f.rows = rows_codes;
+      by_columns = true, f.rows = rows_codes;
   }
   /* A task takes about 5 microseconds. */
-  const int64_t worth = (int64_t)p->k * p->m * p->n >> (task == dequantize_task ? 14
-                                                        : p->accuracy == 4      ? 16
-                                                                                : 15);
-  const int32_t threads = ew_parallel_width(ctx),
-                tasks = worth < threads ? (int32_t)worth + 1 : threads;
-  f.cols = ((p->n - 1) / tasks / COLS + 1) * COLS;
-  ew_parallel(ctx, (p->n - 1) / f.cols + 1, task, &f);
+  const int64_t work = (int64_t)p->k * p->m * p->n;
+  if (by_columns)
+    ew_nbits_by_columns(ctx, &g, work >> (p->accuracy == 4 ? 16 : 15), f.rows, &f);
+  else {
+    f.cols = share(ctx, p->n, work >> 14);
+    ew_parallel(ctx, (p->n - 1) / f.cols + 1, dequantize_task, &f);
+  }
 }
 
 void ew_nbits_few_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g, real *scratch) {

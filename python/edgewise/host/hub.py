@@ -14,8 +14,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from ..compiler.onnx import read_model
 from ..compiler.onnx.source import FileSource
@@ -179,6 +177,10 @@ def _unreachable() -> OSError | None:
     """Why no connection to the hub can be made: the library would try for 25 seconds. None: there
     is one, a proxy, or the library is told to stay offline.
     """
+    # Not at the top: http and email would be in each page's snapshot of Python's memory.
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
     from huggingface_hub import constants
 
     place = urlsplit(constants.ENDPOINT)

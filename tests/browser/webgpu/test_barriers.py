@@ -2,11 +2,13 @@
 that take results of the products before them.
 """
 
+import json
 import shutil
 
 import pytest
 from bench import models
 from edgewise.compiler.compile import compile_package
+from edgewise.compiler.gpu.tuned import tunings
 from edgewise.compiler.targets import target_named
 from edgewise.host.session.open import folder_files
 
@@ -40,13 +42,21 @@ def one_layer(gpu_files, tmp_path_factory):
     return Printed(ForeignEngine(threads=1).load(plans_of(models.in_4_bits(model), chunks=(1,))[0]))
 
 
+def before_the_worker(route):
+    answer = route.fetch()
+    route.fulfill(response=answer, body=HARDWARE + answer.text())
+
+
+def without_a_limit(route):
+    answer = route.fetch()
+    text = answer.text().replace("performance.now()", "0")
+    assert text != answer.text()
+    route.fulfill(response=answer, body=text)
+
+
 def test_tokens_are_those_of_wasm(gpu_visit, one_layer):
     launches = [x for x in one_layer.launches if x is not None]
     assert any(x.takers == 3 for x in launches) and any(x.chain for x in launches)
-
-    def before_the_worker(route):
-        answer = route.fetch()
-        route.fulfill(response=answer, body=HARDWARE + answer.text())
 
     gpu_visit.page.context.route("**/worker.js", before_the_worker)
     on_gpu, on_wasm = (
@@ -56,3 +66,41 @@ def test_tokens_are_those_of_wasm(gpu_visit, one_layer):
     assert on_gpu["ids"] == on_wasm["ids"] and len(on_gpu["ids"]) == 5 + 6  # with the prompt
     assert on_gpu["info"]["device"]["name"] == "webgpu"
     assert not gpu_visit.asked("worker-webgpu-serial.js")
+
+
+def test_tunables_are_chosen(gpu_visit, one_layer):
+    """Before the first plan with their kernels, within a time; kept where all had time."""
+    gpu_visit.page.context.route("**/worker.js", before_the_worker)
+    # no clock runs: this machine would need longer
+    gpu_visit.page.context.route("**/worker-webgpu-tuning.js", without_a_limit)
+    for _ in range(2):
+        got = greedy(gpu_visit, "/files/one-layer.edge", {"device": "webgpu"}, max_new_tokens=2)
+        tuned = got["info"]["device"]["gpu"]["tuned"]
+        values = {t.name: t.values for t in tunings() if t.kernel in ("matmul_nbits", "attention")}
+        assert set(tuned) == set(values)
+        assert all(value in values[name] for name, value in tuned.items())
+        kept = gpu_visit.run("""
+            const root = await navigator.storage.getDirectory();
+            const folder = await (await root.getDirectoryHandle("edgewise"))
+              .getDirectoryHandle("gpu");
+            for await (const [name, file] of folder.entries())
+              if (name.startsWith("tuned-")) return JSON.parse(await (await file.getFile()).text());
+        """)
+        assert kept == tuned
+
+
+def test_a_report_has_each_variant(gpu_visit):
+    """All that there is time for, with what the engine computes for comparison."""
+    gpu_visit.page.context.route("**/worker.js", before_the_worker)
+    report = json.loads(
+        gpu_visit.run("return JSON.stringify(await ew.gpuReport({ threads: 1, seconds: 15 }))")
+    )
+    names = [f"{t.name} {value}" for t in tunings() for value in t.values]
+    found = [one["name"] for one in report["variants"]]
+    assert found == [name for name in names if name.split()[0] not in report["left"]]
+    assert found[0].endswith(" 0") and report["variants"][0]["ms"] > 0
+    tried = [one for one in report["variants"] if one["difference"] is not None]
+    assert all(one["right"] for one in tried), tried
+    for name in {name.split()[0] for name in found}:
+        ours = [one for one in report["variants"] if one["name"].split()[0] == name]
+        assert sum(one["chosen"] for one in ours) == 1

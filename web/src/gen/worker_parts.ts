@@ -46,6 +46,7 @@ export const WORKER_PARTS = [
   "worker-webgpu-test",
   "worker-webgpu-tests",
   "worker-webgpu-training",
+  "worker-webgpu-tuning",
   "worker-writing",
 ] as const;
 /** Name of such a script. */

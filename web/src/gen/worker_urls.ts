@@ -47,5 +47,6 @@ export const parts: Record<WorkerPart, string> = {
   "worker-webgpu-test": new URL("./worker-webgpu-test.js", import.meta.url).href,
   "worker-webgpu-tests": new URL("./worker-webgpu-tests.js", import.meta.url).href,
   "worker-webgpu-training": new URL("./worker-webgpu-training.js", import.meta.url).href,
+  "worker-webgpu-tuning": new URL("./worker-webgpu-tuning.js", import.meta.url).href,
   "worker-writing": new URL("./worker-writing.js", import.meta.url).href,
 };

@@ -16,11 +16,14 @@ import {
 } from "../shared/errors.ts";
 import { Line } from "../shared/line.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
-import type { DeviceInfo } from "../shared/platform.ts";
+import { type DeviceInfo, platform } from "../shared/platform.ts";
+import { type Level, levelOf, type Priority, USUAL } from "../shared/priority.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
+import { ALL } from "../shared/share.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { Children } from "./children.ts";
 import { env, full, partFiles } from "./env.ts";
+import { type Claim, divided } from "./processors.ts";
 import { createWorker } from "./realm.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
@@ -34,6 +37,8 @@ export interface CallOptions {
   onTokens?: ((ids: number[]) => void) | undefined;
   onEvent?: ((event: { name: string; value: unknown }) => void) | undefined;
   transfer?: Transferable[];
+  /** Default: the worker's. */
+  priority?: Priority | undefined;
   /** Makes the request one that can be sent as a message; returns the buffers to transfer. */
   wrap?: (() => Transferable[]) | undefined;
   /**
@@ -44,6 +49,8 @@ export interface CallOptions {
 }
 
 interface Open extends CallOptions {
+  /** Undefined: it does not compute, or hardly. */
+  level: Level | undefined;
   resolve(value: unknown): void;
   reject(error: unknown): void;
 }
@@ -64,6 +71,30 @@ const START_PATIENCE = 4;
 
 const running = new Set<Client>();
 
+/** Calls that wait for files rather than compute. */
+const READS = /open$|^load|^find$|^storage$|pause$/;
+
+/** How long a worker keeps its processors after a call: often another call follows. */
+const REST_MS = 4;
+
+/** Divides the processors anew. Those that do not compute, or load, may take what they need. */
+function divide(): void {
+  const busy: { client: Client; claim: Claim }[] = [];
+  for (const client of running) {
+    const { claim } = client;
+    if (claim) busy.push({ client, claim });
+    else client.give(ALL);
+  }
+  const shares = divided(
+    busy.map(({ claim }) => claim),
+    platform().cores,
+  );
+  const alone = running.size === 1;
+  busy.forEach(({ client, claim }, i) => {
+    client.give(alone && shares[i] === claim.threads ? ALL : shares[i]!);
+  });
+}
+
 /** A connection from the page to its worker. */
 export class Client {
   private readonly worker: Worker;
@@ -79,10 +110,24 @@ export class Client {
   private readonly late = new Map<number, (value: unknown) => void>();
   private next = 1;
   private dead: EdgewiseError | undefined;
+  private readonly level: Level;
+  /** Threads of its largest engine. */
+  private threads = 0;
+  /** Where it reads how many of them may run, in isolated pages. */
+  private readonly share = platform().isolated
+    ? new Int32Array(new SharedArrayBuffer(4)).fill(ALL)
+    : undefined;
+  /** The level with which it claims processors, until some moments after its last call. */
+  private claimed: Level | undefined;
+  private resting: ReturnType<typeof setTimeout> | undefined;
+  /** Of a worker whose engines share no memory: whether it was told to wait. */
+  private waits = false;
   /** What the worker has loaded; its device changes where a GPU was lost. */
   info: { device: DeviceInfo } | undefined;
 
-  constructor(url: string) {
+  /** @throws InputError if there is no such priority */
+  constructor(url: string, priority?: Priority) {
+    this.level = levelOf(priority, USUAL);
     try {
       this.worker = createWorker(url, "edgewise");
     } catch (e) {
@@ -123,7 +168,11 @@ export class Client {
       patience,
     );
     this.start.wake();
-    this.send({ start: { life: newLife(), stallTimeout: stallTimeout(), parts: partFiles() } });
+    divide(); // one that was alone
+    const share = this.share?.buffer;
+    this.send({
+      start: { life: newLife(), stallTimeout: stallTimeout(), parts: partFiles(), share },
+    });
   }
 
   /**
@@ -192,10 +241,17 @@ export class Client {
         new InputError("it is no signal", "options.signal", "Give an AbortController's."),
       );
     if (signal?.aborted) return Promise.reject(aborted(signal));
+    let level: Level;
+    try {
+      level = levelOf(options.priority, this.level);
+    } catch (e) {
+      return Promise.reject(e);
+    }
     const id = this.next++;
     return new Promise<unknown>((resolve, reject) => {
       let timer: ReturnType<typeof setTimeout> | undefined;
       const end = (error: Aborted, grace: number) => {
+        this.hurry(id);
         this.send({ id, abort: true, reason: error.what });
         clearTimeout(timer);
         timer = setTimeout(() => this.abandon(id, error), timerMs(grace));
@@ -210,6 +266,7 @@ export class Client {
       };
       this.open.set(id, {
         ...options,
+        level: READS.test(method) ? undefined : level,
         resolve: (value) => {
           done();
           resolve(value);
@@ -221,12 +278,15 @@ export class Client {
       });
       signal?.addEventListener("abort", stop, { once: true });
       interrupt?.addEventListener("abort", finish, { once: true });
+      this.claims();
       try {
         const answer = options.wrap && this.line?.call(id, request);
         if (answer) void answer.then((found) => found && this.receive({ id, value: found }));
         else {
           const transfer = options.wrap?.() ?? options.transfer;
-          this.post({ id, method, request } as ToWorker, transfer);
+          const order = level - this.level;
+          const message = { id, method, request, ...(order && { order }) };
+          this.post(message as ToWorker, transfer);
         }
       } catch (e) {
         const what = e instanceof Error ? e.message : String(e);
@@ -251,6 +311,8 @@ export class Client {
     error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one."),
   ): void {
     if (this.dead) return;
+    this.give(ALL);
+    clearTimeout(this.resting);
     this.dead = error;
     running.delete(this);
     this.start.stop();
@@ -275,6 +337,60 @@ export class Client {
     this.post({ end: true });
     this.line?.end();
     for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
+    divide();
+  }
+
+  /** What the worker claims of the processors; undefined: it does not compute. */
+  get claim(): Claim | undefined {
+    const { claimed: level } = this;
+    return level === undefined ? undefined : { level, threads: this.threads || 1 };
+  }
+
+  /** The level of its most urgent call; undefined: none computes. */
+  private wanted(): Level | undefined {
+    if (this.late.size) return 0; // an abandoned call should end soon
+    let found: Level | undefined;
+    for (const { level } of this.open.values())
+      if (level !== undefined && (found === undefined || level < found)) found = level;
+    return found;
+  }
+
+  /** Claims processors for the open calls: more at once, less a moment later. */
+  private claims(): void {
+    const level = this.wanted();
+    const { claimed } = this;
+    if (level === claimed || this.dead) return;
+    if (claimed === undefined || (level !== undefined && level < claimed)) {
+      this.claimed = level;
+      divide();
+    } else
+      this.resting ??= setTimeout(() => {
+        this.resting = undefined;
+        const now = this.wanted();
+        if (now === this.claimed) return;
+        this.claimed = now;
+        divide();
+      }, REST_MS);
+  }
+
+  /** Lets so many of the worker's threads run. */
+  give(count: number): void {
+    const { share } = this;
+    if (share) {
+      if (Atomics.exchange(share, 0, count) < count) Atomics.notify(share, 0);
+      return;
+    }
+    const waits = !count;
+    if (waits === this.waits) return;
+    this.waits = waits;
+    this.send({ waits });
+  }
+
+  /** A call that was aborted should end soon. */
+  private hurry(id: number): void {
+    const open = this.open.get(id);
+    if (open?.level) open.level = 0;
+    this.claims();
   }
 
   /** Whether the worker can be called. */
@@ -306,6 +422,7 @@ export class Client {
   private settle(id: number): Open | undefined {
     const open = this.open.get(id);
     this.open.delete(id);
+    if (open) this.claims();
     return open;
   }
 
@@ -339,9 +456,14 @@ export class Client {
       return;
     }
     if ("ended" in data) return;
+    if ("threads" in data) {
+      this.threads = Math.max(this.threads, data.threads);
+      if (this.claim) divide();
+      return;
+    }
     if ("value" in data || "error" in data) {
       const late = this.late.get(data.id);
-      this.late.delete(data.id);
+      if (this.late.delete(data.id)) this.claims();
       if ("error" in data) this.settle(data.id)?.reject(makeError(data.error));
       else if (late) late(data.value);
       else this.settle(data.id)?.resolve(data.value);
@@ -364,9 +486,15 @@ export class Client {
   }
 }
 
-/** Starts a worker. @throws EngineError if its script cannot be loaded */
-export async function startClient(): Promise<Client> {
-  return new Client(await workerScript(full(env.workerUrl), "worker.js"));
+/**
+ * Starts a worker.
+ * @param priority of its calls that have none
+ * @throws EngineError if its script cannot be loaded
+ * @throws InputError if there is no such priority
+ */
+export async function startClient(priority?: Priority): Promise<Client> {
+  levelOf(priority, USUAL);
+  return new Client(await workerScript(full(env.workerUrl), "worker.js"), priority);
 }
 
 /** A worker of another object that has nothing to do; its owner may end it. */

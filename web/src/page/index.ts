@@ -44,6 +44,7 @@ export type {
 export type { CheckpointInfo } from "../shared/checkpoints/checkpoint.ts";
 export * from "../shared/errors.ts";
 export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
+export type { Priority } from "../shared/priority.ts";
 export type { DeviceChoice } from "./device.ts";
 export { type Env, env } from "./env.ts";
 export type { EnvAliases, LogLevel, WasmFlags } from "./env-aliases.ts";

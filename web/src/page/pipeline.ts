@@ -14,6 +14,7 @@ import {
   type Flavour,
   platform,
 } from "../shared/platform.ts";
+import { levelOf, USUAL } from "../shared/priority.ts";
 import { Queue } from "../shared/queue.ts";
 import { VERSION } from "../shared/version.ts";
 import { meant } from "../shared/words.ts";
@@ -150,7 +151,7 @@ export async function pipeline(
     last = made.info;
     return other === "visual-question-answering" ? questionPipeline(made as never) : made;
   }
-  const client = await startClient();
+  const client = await startClient(request.priority);
   try {
     const transfer = transferOf(request);
     const loaded = await client.call("load", request, {
@@ -226,8 +227,8 @@ async function speakingModel(model: ModelSource, options: PipelineOptions): Prom
   const writer = await pipeline("text-generation", model, rest);
   let made: Codec | undefined;
   try {
-    const { device, signal, flavour, threads } = rest;
-    const shared = { device, signal, flavour, threads } as PipelineOptions;
+    const { device, signal, flavour, threads, priority } = rest;
+    const shared = { device, signal, flavour, threads, priority } as PipelineOptions;
     made = own ?? (await codec(given as ModelSource, shared));
     return await languageSpeaker(writer, made, audio_tokens);
   } catch (e) {
@@ -250,8 +251,8 @@ async function listeningModel(model: ModelSource, options: PipelineOptions): Pro
       "options.embedding",
       "Give a pipeline of speaker-verification.",
     );
-  const { device, signal, flavour, threads } = rest;
-  const shared = { device, signal, flavour, threads } as PipelineOptions;
+  const { device, signal, flavour, threads, priority } = rest;
+  const shared = { device, signal, flavour, threads, priority } as PipelineOptions;
   const made = own || !given ? undefined : await voices(given as ModelSource, shared);
   try {
     const request = await loadRequest("speaker-diarization", model, rest);
@@ -277,6 +278,7 @@ function checkOptions(options: PipelineOptions, lacks: readonly string[], where:
       );
   checkFunction("progress_callback", options.progress_callback);
   checkBytes("expert_bytes", options.expert_bytes);
+  levelOf(options.priority, USUAL);
 }
 
 /**
@@ -340,6 +342,7 @@ const OPTIONS: readonly string[] = [
   "signal",
   "flavour",
   "threads",
+  "priority",
   "revision",
   "subfolder",
   "model_file_name",
@@ -387,6 +390,7 @@ async function loadRequest(
     device: deviceOf(options),
     flavour: options.flavour ?? env.flavour,
     threads: options.threads ?? env.threads,
+    priority: options.priority,
     capacity:
       options.capacity ?? (notOf(task).includes("capacity") ? undefined : options.max_length),
     cache_dtype: options.cache_dtype,
@@ -439,14 +443,13 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     input: GenerateRequest["input"],
     options?: GenerateOptions | null,
   ): Promise<never> => {
-    const { streamer, signal, stopping_criteria, on_parsed, on_delta, onScores, ...rest } =
-      options ?? {};
-    checkFunction("on_delta", on_delta);
-    checkFunction("on_parsed", on_parsed);
+    const { streamer, signal, priority, stopping_criteria, ...listeners } = options ?? {};
+    const { on_parsed, on_delta, onScores, ...rest } = listeners;
+    for (const [name, one] of Object.entries({ on_delta, on_parsed, onScores }))
+      checkFunction(name, one);
     const follower = (typeof streamer === "object" && streamer) || undefined;
     if (follower) checkStreamer(follower);
     if (!follower) checkFunction("streamer", streamer);
-    checkFunction("onScores", onScores);
     const text = textStreamer(streamer);
     const request = {
       model: id,
@@ -460,6 +463,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     const result = await interruptible(stopping_criteria, (interrupt) =>
       client.call("generate", request, {
         signal,
+        priority,
         interrupt,
         onText: (piece, end) => {
           if (piece || end) text?.on_finalized_text(piece, end);

@@ -11,6 +11,7 @@ import type {
 } from "../protocol/generation.ts";
 import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 import type { Flavour } from "../shared/platform.ts";
+import type { Priority } from "../shared/priority.ts";
 import type { DeviceChoice } from "./device.ts";
 import type { Codec } from "./pipelines/codec.ts";
 import type { SpeakerVerificationPipeline } from "./pipelines/sound-types.ts";
@@ -41,6 +42,11 @@ export interface PipelineOptions extends DeviceChoice {
    * processors.
    */
   threads?: number;
+  /**
+   * How soon its calls get processors where other pipelines and sessions of the page compute, too.
+   * Default: "user-visible".
+   */
+  priority?: Priority;
   /** Branch, tag or commit of a model on the hub. Default: `main`. */
   revision?: string;
   /** Folder of the .onnx file in the model's repository. Default: `onnx`. */
@@ -291,6 +297,8 @@ export interface GenerateOptions extends TextOptions, GenerationFields {
   onScores?: (scores: TokenScore[]) => void;
   /** Cancels the generation: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
+  /** Priority of this call. Default: the pipeline's. */
+  priority?: Priority;
   /**
    * Receives the value of `response_format` JSON, as far as it is written, whenever it has grown.
    */

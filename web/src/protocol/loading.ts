@@ -3,6 +3,7 @@
 import type { OwnFile } from "../shared/files/own.ts";
 import type { Handed } from "../shared/files/source.ts";
 import type { DeviceInfo, DeviceWish, Flavour } from "../shared/platform.ts";
+import type { Priority } from "../shared/priority.ts";
 import type { PythonUrls } from "./compiler.ts";
 
 /**
@@ -64,6 +65,7 @@ export interface LoadRequest {
   device: DeviceWish;
   flavour: Flavour | "auto";
   threads: number | undefined;
+  priority: Priority | undefined;
   capacity: number | undefined;
   cache_dtype: CacheDType | undefined;
   /** Most tokens of a text, for tasks other than text-generation. */

@@ -12,7 +12,13 @@ import type { StepEvent } from "./training.ts";
 
 /** A method call. */
 export type Call = {
-  [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] };
+  [M in keyof Methods]: {
+    id: number;
+    method: M;
+    request: Parameters<Methods[M]>[0];
+    /** Its place among calls that wait: less is earlier. Default: 0. */
+    order?: number;
+  };
 }[keyof Methods];
 /** Messages from the page. */
 export type ToWorker =
@@ -23,9 +29,19 @@ export type ToWorker =
    * The first message. `life`: the lock that the worker holds while it lives (lives.ts). `parts`:
    * the worker's other scripts by name.
    */
-  | { start: { life: string; stallTimeout: number; parts: Record<string, OwnFile> } }
+  | {
+      start: {
+        life: string;
+        stallTimeout: number;
+        parts: Record<string, OwnFile>;
+        /** Of its share of the processors (shared/share.ts), in isolated pages. */
+        share: SharedArrayBuffer | undefined;
+      };
+    }
   /** The memory of a line (shared/line.ts). The messages after this one are counted there. */
   | { line: SharedArrayBuffer }
+  /** Whether it waits between pieces of work: others have the processors. */
+  | { waits: boolean }
   /** The last message: the worker ends its threads, replies `ended`, and is terminated. */
   | { end: true };
 /** Messages from the worker. */
@@ -37,6 +53,8 @@ export type FromWorker =
   | { life: string; held: boolean }
   /** What it does from now on may never end, and nothing can interrupt it; null: it has ended. */
   | { working: string | null }
+  /** It has opened an engine with so many threads. */
+  | { threads: number }
   /** What took the place of a lost GPU. */
   | { device: DeviceInfo }
   | { id: number; value: unknown }

@@ -41,6 +41,8 @@ export interface DeviceInfo {
     pipelines: number;
     /** Kernels whose steps run in WebAssembly instead, each with a copy to it and back, and why. */
     onWasm: Record<string, string>;
+    /** Values of tunables of shaders that are the fastest on it, as measured at the first use. */
+    tuned: Record<string, number>;
     /** Bytes of these copies so far, from the GPU and to it. */
     downloads: number;
     uploads: number;

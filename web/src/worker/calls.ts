@@ -6,11 +6,14 @@ import type { Device } from "../device/device.ts";
 import type { CallEvent, FromWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
 import { InputError } from "../shared/errors.ts";
+import { Turns } from "../shared/turns.ts";
 import type { Learner, Model } from "./model/model.ts";
 
 /** A call of a method. */
 export interface Call {
   readonly signal: AbortSignal;
+  /** Its place among calls that wait: less is earlier. */
+  readonly order: number;
   /** Sends the page an event of this call. */
   send(event: CallEvent): void;
   /** Transfers buffers to the page with the result, instead of copying them. */
@@ -40,23 +43,19 @@ export class Scope {
   task: (() => Promise<Learner>) | undefined;
   /** The device of the worker's InferenceSession or TrainingSession, for profiles. */
   device: (() => Device) | undefined;
-  private readonly turns = new Map<number, Promise<unknown>>();
+  private readonly turns = new Map<number, Turns>();
 
   /** @param post sends the page a message that belongs to no call */
   constructor(readonly post: (message: FromWorker) => void) {}
 
   /**
-   * Runs a task after the earlier ones of a model (0: of the worker's only session). Generations
-   * and training steps of a model run one after the other, since they share the arena of its
-   * plans. A failed task does not affect the next one.
+   * Runs a task of a model (0: of the worker's only session) in its turn. Generations and training
+   * steps of a model run one after the other, since they share the arena of its plans.
    */
-  turn<T>(id: number, work: () => T | Promise<T>): Promise<T> {
-    const mine = (this.turns.get(id) ?? Promise.resolve()).then(work);
-    this.turns.set(
-      id,
-      mine.catch(() => undefined),
-    );
-    return mine;
+  turn<T>(id: number, work: () => T | Promise<T>, order?: number): Promise<T> {
+    let turns = this.turns.get(id);
+    if (!turns) this.turns.set(id, (turns = new Turns()));
+    return turns.take(work, order);
   }
 
   /**

@@ -6,6 +6,7 @@ import { plainError } from "../protocol/errors.ts";
 import type { Call as CallMessage, FromWorker, ToWorker } from "../protocol/messages.ts";
 import { Line } from "../shared/line.ts";
 import { holdLife, life } from "../shared/lives.ts";
+import { pace, shares } from "../shared/share.ts";
 import { receiveFromPage, spawnByPage } from "../shared/spawn.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
 import { type Call, type Handlers, Scope } from "./calls.ts";
@@ -24,6 +25,7 @@ import { working } from "./text/working.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 working.report = (what) => post({ working: what });
+shares.report = (threads) => post({ threads });
 gpuPart.load = () => import("../device/webgpu/device.ts");
 gpuPart.probe = () => import("../device/webgpu/probe.ts");
 
@@ -72,7 +74,7 @@ async function listen(): Promise<void> {
  * @returns whether it told the page so
  */
 async function answer(
-  { id, method, request }: CallMessage,
+  { id, method, request, order = 0 }: CallMessage,
   more?: () => boolean,
 ): Promise<boolean> {
   const controller = new AbortController();
@@ -85,6 +87,7 @@ async function answer(
     const handle = methods[method] as (request: unknown, call: Call) => unknown;
     const value = await handle(request, {
       signal: controller.signal,
+      order,
       send: (event) => {
         quiet = false;
         post({ id, ...event });
@@ -126,14 +129,17 @@ export function serveWorker(): void {
     if ("start" in data) {
       setStallTimeout(data.start.stallTimeout);
       parts.files = data.start.parts;
+      if (data.start.share) shares.cell = new Int32Array(data.start.share);
       life.name = data.start.life;
       life.report = (name, held) => post({ life: name, held });
       holdLife(life.name, (watched) => watched && life.report(life.name, true));
       post({ started: true });
     } else if ("child" in data) receiveFromPage(data);
     else if ("end" in data) void end();
-    else if ("abort" in data)
+    else if ("abort" in data) {
       running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
+      pace.hurry();
+    } else if ("waits" in data) pace.set(data.waits);
     else if ("line" in data) line = new Line(data.line);
     else
       void answer(data).then(() =>

@@ -48,6 +48,7 @@ export class InlineSession implements InlineCalls {
       const done = handle(request, {
         signal: signal ?? NEVER,
         send: (event) => "progress" in event && onProgress?.(event.progress as ProgressEvent),
+        order: 0,
         move: () => undefined,
       });
       const opens = method === "inference_open" && signal;

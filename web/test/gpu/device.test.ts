@@ -7,13 +7,14 @@ import type { Device, PlanHandle } from "../../src/device/device.ts";
 import { GpuDevice } from "../../src/device/webgpu/device.ts";
 import { Gpu } from "../../src/device/webgpu/gpu.ts";
 import { MAX_PROGRAMS, Pipelines } from "../../src/device/webgpu/pipelines.ts";
-import { checkKernels, digestOf, results } from "../../src/device/webgpu/self-test.ts";
+import { checkNames, digestOf, results } from "../../src/device/webgpu/self-test.ts";
 import { kernelsOf, mode } from "../../src/device/webgpu/steps.ts";
 import { loadParts, missingParts } from "../../src/device/webgpu/variants.ts";
 import { KERNELS } from "../../src/gen/kernels.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
 import { CASES } from "../../src/gen/self_tests.ts";
 import { COMMON } from "../../src/gen/shaders.ts";
+import { RECORD_BYTES, START } from "../../src/logic/gpu/link.ts";
 import { parts_of } from "../../src/logic/gpu/variants.ts";
 import type { Program } from "../../src/logic/gpu/wgsl.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
@@ -25,8 +26,12 @@ const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
 const built = existsSync(join(folder, "edgewise-simd128.wasm"));
 const plan = (name: keyof typeof LIMITS) => new Uint8Array(Buffer.from(LIMITS[name][0], "base64"));
 
-/** Tests of all kernels that have found nothing wrong. */
-const right = () => new Map(["", ...KERNELS.map(([kernel]) => kernel)].map((name) => [name, null]));
+/** Tests of all kernels and forms that have found nothing wrong. */
+const right = () => {
+  const forms = CASES.flatMap(({ forms }) => forms.flat());
+  const names = ["", ...KERNELS.map(([kernel]) => kernel), ...forms];
+  return new Map(names.map((name) => [name, null]));
+};
 
 async function open(
   name: "webgpu" | "webgpu-or-wasm" = "webgpu",
@@ -68,11 +73,11 @@ test("kernels whose tests the engine cannot run are tested by another engine", a
       return [zeros, ones] as [Uint8Array<ArrayBuffer>[], Uint8Array<ArrayBuffer>[]];
     },
   });
-  await checkKernels(device(true), kernels);
+  await checkNames(device(true), kernels);
   assert.ok(kernels.every((kernel) => !results.get(digestOf(gpu))!.has(kernel)));
   assert.equal(runs, 0);
   const full = device(false);
-  await checkKernels(full, kernels);
+  await checkNames(full, kernels);
   assert.ok(runs > 0);
   assert.ok(kernels.every((kernel) => full.refused.has(kernel)));
 });
@@ -213,6 +218,43 @@ test("a run that was encoded before it was asked for", { skip: !built }, async (
     buffer.destroy(); // which the commands that are dropped would read
   assert.deepEqual((await run())[0], count);
   device.close();
+});
+
+test("a launch that is too much runs in pieces, between which the GPU can be lost", {
+  skip: !built,
+}, async () => {
+  const [device, gpu] = await open();
+  const one = await product(device);
+  const out = device.allocate(4, "out");
+  const { pace } = device as GpuDevice;
+  const starts: number[] = [];
+  const { writeBuffer } = gpu.queue;
+  gpu.queue.writeBuffer = (to, offset, data) => {
+    if (data instanceof ArrayBuffer && data.byteLength === RECORD_BYTES)
+      starts.push(0 - new Int32Array(data)[START]!);
+    writeBuffer(to, offset, data);
+  };
+  let waits = 0;
+  gpu.queue.onSubmittedWorkDone = async () => void waits++;
+  const run = async (bound: number): Promise<number[]> => {
+    [pace.bound, pace.least, pace.most] = [bound, bound, bound];
+    const before = [gpu.dispatches, waits] as const;
+    starts.length = 0;
+    device.run(one, "first");
+    await device.read(out);
+    return [gpu.dispatches, waits].map((n, i) => n - before[i]!);
+  };
+  assert.deepEqual([await run(1e12), starts], [[1, 0], [0]]); // memory was connected
+  const [groups] = await run(1);
+  assert.ok(groups! > 3);
+  assert.deepEqual(starts, [...Array(groups).keys(), 0]); // and all of them next time
+  assert.deepEqual([await run(1e12), starts], [[1, 0], []]);
+  gpu.queue.onSubmittedWorkDone = async () => {
+    if (++waits === groups! + 1) await lose(gpu);
+  };
+  const before = gpu.dispatches;
+  await assert.rejects(run(1), /the GPU was lost/);
+  assert.ok(gpu.dispatches - before < groups!);
 });
 
 test("a profile without timestamps waits for each dispatch", { skip: !built }, async () => {

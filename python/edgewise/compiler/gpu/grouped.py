@@ -4,10 +4,11 @@ bind, and why they cannot run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...logic.gpu.arrange import Arrangement, Span, arrange, families_of
 from ...logic.gpu.link import MAX_CHOICES, Role
+from ...logic.gpu.self_test import forms_of
 from ...logic.gpu.wgsl import Batch, Part
 from ..schema.plan_format import ARENA, CONST, SLOT0
 from .batches import Group, swapped, varied_in
@@ -42,6 +43,7 @@ class Facts:
         serial: whether the GPU is one in software.
         bindings: buffers that a step can bind besides uniforms.
         binding_bytes: largest range of a buffer that it can bind.
+        tuned: values of tunables (steps.steps_of).
 
     Attributes:
         steps: init steps first.
@@ -53,10 +55,16 @@ class Facts:
     """
 
     def __init__(
-        self, data: bytes, kinds: Sequence[str], serial: bool, bindings: int, binding_bytes: int
+        self,
+        data: bytes,
+        kinds: Sequence[str],
+        serial: bool,
+        bindings: int,
+        binding_bytes: int,
+        tuned: Mapping[str, int] | None = None,
     ) -> None:
         self.kinds, self.bindings, self.binding_bytes = list(kinds), bindings, binding_bytes
-        self.steps = steps_of(data, serial)
+        self.steps = steps_of(data, serial, tuned)
         self.ranges = register_ranges(data)
         self.largest = [high for _, high in self.ranges]
         self.slots = slot_bytes(data)
@@ -115,6 +123,17 @@ class Grouped:
                 self.reason = "more buffers than this GPU binds"
             else:
                 self._count()
+
+    @property
+    def forms(self) -> list[str]:
+        """Names of what it runs (logic.gpu.self_test.forms_of)."""
+        takers = self.steps[len(self.steps) - self.takers :]
+        bodies = [*(kind[0] for kind in self.kinds), *takers]
+        shaders = [v.name for step in bodies for v in stages_of(step, self.largest)]
+        head = self.steps[0].kernel.name if self.head else ""
+        tail = self.steps[-1].kernel.name if self.tail else ""
+        kernels = [step.kernel.name for step in takers]
+        return forms_of(shaders, self.step.kernel.name, head, tail, kernels, self.chain)
 
     def _count(self) -> None:
         """Finds the workgroups of several steps."""

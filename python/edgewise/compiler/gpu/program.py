@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Sequence
 
 from ...errors import PlanError
+from ...logic.gpu.variants import most_of
 from ..schema.plan_format import HEADER
 from .batches import Group, Grouping
 from .grouped import Facts, Grouped
@@ -57,7 +58,11 @@ def groups_of(facts: Facts, data: bytes) -> list[Group]:
     kept = [False, False, *(kind in ("state", "computed") for kind in facts.kinds)]
     grouping = Grouping(facts.steps, facts.touched, facts.largest, temporary, kept)
     init, count = HEADER.unpack_from(data)[HEADER_INIT], len(facts.steps)
-    alone = [bool(Grouped(facts, Group(i, i + 1)).reason) for i in range(count)]
+    alone = [
+        facts.operations[i] > most_of(facts.steps[i].serial)
+        or bool(Grouped(facts, Group(i, i + 1)).reason)
+        for i in range(count)
+    ]
     out: list[Group] = []
     first = 0
     while first < count:

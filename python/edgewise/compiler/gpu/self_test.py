@@ -16,7 +16,10 @@ from ..declare.dtypes import FLOAT, INT64, UINT8
 from ..ir import Graph, Value
 from ..plan import Plan, compile_graph
 from ..targets.webgpu import WEBGPU
-from .tested import CASES, HELPERS
+from .batches import Group
+from .grouped import Facts, Grouped
+from .program import BINDING_BYTES, BINDINGS, groups_of
+from .tested import CASES, FORMS, HELPERS
 
 BLOCK = 32
 
@@ -49,10 +52,12 @@ class TestGraph:
         self.kinds[name] = (kind, limit)
         return self.bound.state(name, dtype, list(shape))
 
-    def product(self, rows: int, k: int, n: int) -> Value:
-        """Rows times the plan's weight of k rows and n columns of 4 bits, in blocks of 32."""
+    def product(self, rows: int, k: int, n: int, **more: int) -> Value:
+        """Rows times the plan's weight of k rows and n columns of 4 bits, in blocks of 32. more:
+        attributes of the operator.
+        """
         w = self.bytes("w4", n, k // BLOCK, BLOCK // 2)
-        sizes = {"K": k, "N": n, "bits": 4, "block_size": BLOCK}
+        sizes = {"K": k, "N": n, "bits": 4, "block_size": BLOCK, **more}
         x, scales = self.floats(f"n{rows}", rows, k), self.floats("s4", n * (k // BLOCK))
         return self.g.op("MatMulNBits", x, w, scales, domain="com.microsoft", **sizes)
 
@@ -90,24 +95,51 @@ def self_test() -> tuple[Plan, list[TestSlot]]:
 
 @dataclass
 class TestCase:
-    """A test before the first plan with one of its kernels.
+    """A test before the first plan with one of its kernels, or of its forms.
 
     Attributes:
         name: of an operator.
         kernels: that are not used where the result is wrong.
+        forms: what it runs on a GPU in hardware, and on one in software, besides what `self_test`
+            does (logic.gpu.self_test.forms_of).
         plan, slots: the plan, and its slots.
     """
 
     name: str
     kernels: list[str]
+    forms: list[list[str]]
     plan: Plan
     slots: list[TestSlot]
 
 
+def forms_in(plan: Plan, serial: bool) -> list[str]:
+    """The forms that a GPU runs of a plan."""
+    facts = Facts(plan.data, [s.kind for s in plan.slots], serial, BINDINGS, BINDING_BYTES)
+    groups = groups_of(facts, plan.data)
+    inside = {i for group in groups for i in range(group.first, group.end)}
+    groups += [Group(i, i + 1) for i in range(len(facts.steps)) if i not in inside]
+    launches = (Grouped(facts, group) for group in groups)
+    forms = [form for launch in launches if not launch.reason for form in launch.forms]
+    return list(dict.fromkeys(forms))
+
+
 @cache
 def test_cases() -> list[TestCase]:
-    """The tests of kernels that are not in `self_test`, or run other shaders there."""
-    known = set(self_test()[0].kernels)
+    """The tests of kernels that are not in `self_test`, or run other shaders there; then those of
+    forms that no test of a kernel runs.
+    """
+    first = self_test()[0]
+    known = set(first.kernels)
+    seen = [set(forms_in(first, serial)) for serial in (False, True)]
+
+    def fresh_forms(plan: Plan) -> list[list[str]]:
+        out = [
+            [x for x in forms_in(plan, serial) if x not in seen[serial]] for serial in (False, True)
+        ]
+        for forms, more in zip(seen, out):
+            forms.update(more)
+        return out
+
     others = set(known)  # beside what a case is for
     for name in HELPERS:
         others |= set(tested_plan(name, lambda of: {name: partial(CASES[name], of)})[0].kernels)
@@ -118,7 +150,10 @@ def test_cases() -> list[TestCase]:
         fresh = [kernel for kernel in own if kernel not in known]
         kernels = fresh or [kernel for kernel in own if kernel not in others] or own
         known.update(kernels)
-        cases.append(TestCase(name, kernels, plan, slots))
+        cases.append(TestCase(name, kernels, fresh_forms(plan), plan, slots))
+    for name, make in FORMS.items():
+        plan, slots = tested_plan(name, lambda of: {name: partial(make, of)})
+        cases.append(TestCase(name, [], fresh_forms(plan), plan, slots))
     return cases
 
 

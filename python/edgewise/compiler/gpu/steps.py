@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from ..declare.kernel import Kernel, dimensions, evaluate
 from ..declare.registers import Rule
 from ..ops.table import kernel_table
 from ..schema.plan_format import ARENA, HEADER, NONE, OPERAND, PATCH, REGISTER, SLOT, STEP
+from .gen.shaders import TUNABLES
 
 Params = dict[str, Param]
 
@@ -108,8 +109,16 @@ class PlanStep:
         return any(0 in c if isinstance(c, list) else c == 0 for c in counts)
 
 
-def steps_of(data: bytes, serial: bool = False) -> list[PlanStep]:
-    """All steps of a plan, init steps first. The engine has checked it. serial: as of PlanStep."""
+def steps_of(
+    data: bytes, serial: bool = False, tuned: Mapping[str, int] | None = None
+) -> list[PlanStep]:
+    """All steps of a plan, init steps first. The engine has checked it.
+
+    Args:
+        data: the plan.
+        serial: as of PlanStep.
+        tuned: values of tunables, which become parameters; others have their defaults.
+    """
     kernels = kernel_table().kernels
     header = HEADER.unpack_from(data)
     out, at = [], header[HEADER_STEPS_AT]
@@ -134,7 +143,9 @@ def steps_of(data: bytes, serial: bool = False) -> list[PlanStep]:
         form = kernel, data[params_at:operands_at], *(v and v.form for v in operands)
         if form not in known:
             values = data[params_at : params_at + param_bytes]
-            known[form] = _params(kernels[kernel], values, patches), {}
+            tunables = TUNABLES.get(kernels[kernel].name, {})
+            given = {name: (tuned or {}).get(name, of[0]) for name, of in tunables.items()}
+            known[form] = {**_params(kernels[kernel], values, patches), **given}, {}
         params, memo = known[form]
         out.append(PlanStep(kernels[kernel], params, operands, serial, memo))
         at += step_bytes

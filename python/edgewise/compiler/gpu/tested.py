@@ -304,8 +304,8 @@ def _batch_norm_gradient(of: TestGraph) -> Value:
     return _gradient(of, y, x)
 
 
-def _attention_gradient(of: TestGraph) -> Value:
-    q, k, v = (of.floats(f"AG {n}", 1, 5, 48) for n in "qkv")
+def _attention_gradient(of: TestGraph, length: int = 5) -> Value:
+    q, k, v = (of.floats(f"AG {n}", 1, length, 48) for n in "qkv")
     return _gradient(of, of.g.op("MultiHeadAttention", q, k, v, num_heads=3, **MICROSOFT), k)
 
 
@@ -348,6 +348,103 @@ CASES = {**MORE, **IMAGES, **BYTES, **TRAINING}
 """{operator: function that makes the result}. Those with further kernels come after those that
 test these.
 """
+
+
+def _norm(of: TestGraph, name: str, rows: int, k: int) -> Value:
+    x, w = of.floats(f"{name} x", rows, k), of.floats(f"{name} w", k)
+    return of.g.op("SimplifiedLayerNormalization", x, w, axis=-1, epsilon=1e-5)
+
+
+def _product(of: TestGraph, x: Value, name: str, n: int, packed: bool) -> Value:
+    """A product of a row of 128 numbers, whose weights have 4 bits or are float32."""
+    if not packed:
+        return of.g.op("MatMul", x, of.floats(f"{name} w", 128, n))
+    w, scales = of.bytes(f"{name} w", n, 4, 16), of.floats(f"{name} s", n, 4)
+    sizes = {"K": 128, "N": n, "bits": 4, "block_size": 32}
+    return of.g.op("MatMulNBits", x, w, scales, **sizes, **MICROSOFT)
+
+
+def _joined(packed: bool) -> Make:
+    """A norm of one row, two products, and what joins their results."""
+
+    def make(of: TestGraph) -> Value:
+        x = _norm(of, "jx", 1, 128)
+        a, b = (_product(of, x, name, 40, packed) for name in ("ja", "jb"))
+        return of.g.mul(a, b)
+
+    return make
+
+
+def _taken(packed: bool) -> Make:
+    """A norm of one row, three products, and rotations and a copy that take their results."""
+
+    def make(of: TestGraph) -> Value:
+        x = _norm(of, "tx", 1, 128)
+        cos, sin, places = of.floats("tc", 9, 32), of.floats("ts", 9, 32), of.ids("tp", 9, 1, 1)
+        heads = [
+            of.g.op("RotaryEmbedding", of.g.reshape(row, [1, 2, 1, 64]), cos, sin, places)
+            for row in (_product(of, x, name, 128, packed) for name in ("ta", "tb"))
+        ]
+        v = of.g.reshape(_product(of, x, "tv", 128, packed), [1, 2, 1, 64])
+        more = of.g.op("Concat", v, of.floats("te", 1, 2, 1, 64), axis=2)
+        return of.g.add(of.g.add(*heads), more)
+
+    return make
+
+
+def _bits_gradient(of: TestGraph) -> Value:
+    x = of.floats("Px", 3, 128)
+    return _gradient(of, _product(of, x, "P", 40, True), x)
+
+
+def _experts_gradient(of: TestGraph) -> Value:
+    sizes = {"K": 64, "N": 32, "bits": 4, "block_size": 32}
+    x, index = of.floats("Ya", 5, 64), of.ids("Yi", 3, 5)
+    inputs = (x, of.bytes("Yw", 3, 32, 2, 16), of.floats("Ys", 3, 32, 2), None, index)
+    return _gradient(of, of.g.op("ExpertMatMulNBits", *inputs, **sizes, **OURS), x)
+
+
+def _scale_gradient(of: TestGraph, rows: int, cols: int) -> Value:
+    name = f"S{rows}"
+    x, w, b = (
+        of.floats(f"{name} x", rows, cols),
+        of.floats(f"{name} w", cols),
+        of.floats(name, cols),
+    )
+    return _gradient(of, of.g.op("LayerNormalization", x, w, b, axis=-1), w)
+
+
+def _many_losses(of: TestGraph) -> Value:
+    x = of.floats("ml x", 70, 23)
+    loss = of.g.op("SoftmaxCrossEntropyLoss", x, of.ids("ml i", 23, 70))
+    return cast(Value, add_gradients(of.bound, [(loss, None)], [x])[0])
+
+
+FORMS: dict[str, Make] = {
+    "a norm, products and their product": _joined(False),
+    "a norm, products of 4 bits and their product": _joined(True),
+    "a norm, products and rotations": _taken(False),
+    "a norm, products of 4 bits and rotations": _taken(True),
+    "many short rows of a norm": lambda of: _norm(of, "sn", 70, 13),
+    "many short rows of Softmax": lambda of: of.g.op("Softmax", of.floats("so", 70, 13), axis=-1),
+    "many short rows of ReduceSum": lambda of: of.g.op(
+        "ReduceSum", of.floats("sr", 70, 13), of.g.ints([1]), keepdims=0
+    ),
+    "gradient of many short rows of Softmax": _through("Softmax", 70, 13, axis=-1),
+    "gradient of many losses": _many_losses,
+    "gradient of MultiHeadAttention of many short rows": lambda of: _attention_gradient(of, 24),
+    "gradient of a norm's scale": lambda of: _scale_gradient(of, 5, 77),
+    "gradient of many short rows of a norm": lambda of: _scale_gradient(of, 70, 13),
+    "ReduceMax of integers": lambda of: _as_floats(
+        of, of.g.op("ReduceMax", _int32(of, "ri", 7, 13), of.g.ints([1]), keepdims=0)
+    ),
+    "TopK of many": lambda of: cast(
+        Value, of.g.op("TopK", of.floats("tm", 1, 1031), of.g.ints([6]), outputs=2)[0]
+    ),
+    "gradient of MatMulNBits": _bits_gradient,
+    "gradient of QMoE": _experts_gradient,
+}
+"""The same for shaders of special cases, and for steps that share a dispatch."""
 
 HELPERS = ("Cast", "ReduceSum")
 """Operators whose kernels other cases have, too."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...logic.gpu.variants import excess as too_much
-from ...logic.gpu.variants import most_of
 from ..declare.kernel import evaluate
 from ..schema.plan_format import SLOT0
 from .steps import PlanStep, Touched
@@ -43,7 +42,7 @@ def excess(steps: Sequence[PlanStep], operations: Sequence[int], largest: Sequen
         largest: the highest values of the registers.
     """
     stages = [stages_of(step, largest)[-1] for step in steps]
-    counts = [
-        count_of(stage, step.values(largest)) * stage.group for stage, step in zip(stages, steps)
-    ]
-    return too_much(operations, counts, most_of(steps[0].serial))
+    groups = [count_of(stage, step.values(largest)) for stage, step in zip(stages, steps)]
+    counts = [count * stage.group for stage, count in zip(stages, groups)]
+    alone = groups[0] if len(steps) == 1 else 1
+    return too_much(operations, counts, alone, steps[0].serial)

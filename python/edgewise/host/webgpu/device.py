@@ -9,13 +9,14 @@ from ..engine.device import Bytes
 from .choice import Choice
 from .gpu import in_words
 from .memory import GpuMemory
-from .self_test import check_kernels
+from .self_test import check_forms, check_kernels
 
 if TYPE_CHECKING:
     from ...compiler.ir import Tensor
     from ...compiler.plan import Plan
     from ..engine import LoadedPlan
     from .engine import WebGPUEngine
+    from .loaded import WebGPUPlan
 
 
 class WebGPUDevice(Device):
@@ -87,6 +88,7 @@ class WebGPUDevice(Device):
         queue = self.engine.gpu.device.queue
         with self.engine.lock, in_words("a read"):
             words = queue.read_buffer(place.gpu_buffer, first, -(-end // 4) * 4 - first)
+        self.engine.pace.given = 0  # all is done
         return bytes(words[begin - first : end - first])
 
     def copy(self, source: Buffer, target: Buffer, nbytes: int | None = None) -> None:
@@ -143,11 +145,18 @@ class WebGPUDevice(Device):
             return self.choice.top(logits)
 
     def load_plan(self, plan: Plan) -> LoadedPlan:
-        check_kernels(self.engine, set(plan.kernels))
-        return self.load_untested(plan)
+        from .tuning import tune
 
-    def load_untested(self, plan: Plan) -> LoadedPlan:
+        check_kernels(self.engine, set(plan.kernels))
+        tune(self.engine, set(plan.kernels))
+        loaded = self.load_untested(plan)
+        if check_forms(self.engine, loaded.forms):
+            loaded.free()
+            loaded = self.load_untested(plan)
+        return loaded
+
+    def load_untested(self, plan: Plan) -> WebGPUPlan:
         """As load_plan, whatever kernels it has."""
         from .loaded import WebGPUPlan
 
-        return WebGPUPlan(self.engine, plan)
+        return WebGPUPlan(self.engine, plan, self.engine.tuned)

@@ -8,6 +8,7 @@ from weakref import WeakSet
 from ...compiler.gpu.packing import COLUMNS, ROWS, SIZES, packing_plan
 from ...errors import EngineError
 from ...logic.gpu.link import declarations
+from ...logic.gpu.pace import Pace
 from ..engine import Buffer, LoadedPlan
 from ..engine.device import EngineDevice
 from ..engine.native import NativeEngine
@@ -49,6 +50,7 @@ class WebGPUEngine(NativeEngine):
 
     Attributes:
         machine: what shaders refer to that differs between machines (link.declarations).
+        pace: how much the GPU is given before it is waited for.
 
     Raises:
         EngineError: there is no implementation of WebGPU, no GPU, or one that computes wrongly.
@@ -66,10 +68,12 @@ class WebGPUEngine(NativeEngine):
         super().__init__(threads)
         self.host_device = EngineDevice(self)
         self.pipelines = Pipelines(self.gpu)
+        self.pace = Pace(self.serial)
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
-        self.tested: set[str] = set()  # names of tests (compiler/gpu/self_test.py)
-        self.refused: dict[str, str] = {}  # kernels that the GPU computes wrongly: why
+        self.tested: set[str] = set()  # names of tests, and forms (compiler/gpu/self_test.py)
+        self.tuned: dict[str, int] = {}  # {tunable of shaders: its value}
+        self.refused: dict[str, str] = {}  # kernels and forms that the GPU computes wrongly: why
         self._device = WebGPUDevice(self)
         self.machine = declarations(*packing_of(self), self.gpu.dots)
         check_gpu(self)
@@ -100,14 +104,16 @@ class WebGPUEngine(NativeEngine):
         """What runs where.
 
         Returns:
-            {adapter, pipelines, buffers, bytes (of all buffers), plans: [{plan, steps, dispatches,
-            pipelines, onCpu: {kernel: steps}, why: {kernel: reason}, downloads, uploads}]} where
+            {adapter, tuned ({tunable of shaders: its value, as measured}), pipelines, buffers,
+            bytes (of all buffers), plans: [{plan, steps, dispatches, pipelines, onCpu: {kernel:
+            steps}, why: {kernel: reason}, downloads, uploads}]} where
             downloads and uploads are bytes that crossed between GPU and processor within plans.
         """
         memory = self._device.memory
         memory.sweep()
         return {
             "adapter": self.gpu.name,
+            "tuned": dict(self.tuned),
             "pipelines": len(self.pipelines),
             "buffers": memory.buffers,
             "bytes": memory.nbytes,

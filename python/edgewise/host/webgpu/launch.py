@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler.gpu.batches import Group
 from ...compiler.gpu.grouped import NO_BUFFER, Grouped
-from ...compiler.gpu.variants import grid_of, shader_of
+from ...compiler.gpu.variants import count_of, shader_of
 from ...compiler.schema.plan_format import SLOT0
 from ...logic.gpu.arrange import Arrangement
 from ...logic.gpu.link import FLOATS, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
@@ -61,11 +61,11 @@ class Launch(Grouped):
         self._groups: dict[str, list[Any]] = {}
         self.bind_groups: list[Any] = []
         self.pipelines: list[Pipeline] = []
-        self.grids: list[tuple[int, int]] | None = None  # unless they follow registers
+        self.grids: list[int] | None = None  # workgroups, unless they follow registers
         if len(self.steps) > 1:
-            self.grids = [folded(self.total)]
+            self.grids = [self.total]
         elif not self.reason and not self.step.dynamic:
-            self.grids = [grid_of(stage, self.step.values([])) for stage in self.stages]
+            self.grids = [count_of(stage, self.step.values([])) for stage in self.stages]
 
     def prepare(self) -> None:
         """Begins to compile the programs, as far as it is known what they will bind."""
@@ -126,8 +126,13 @@ class Launch(Grouped):
                 for program, pipeline in zip(self.programs, self.pipelines)
             ]
         self.bind_groups = self._groups[key]
-        engine.gpu.device.queue.write_buffer(
-            self.loaded.records, RECORD_BYTES * self.index, self._records(arrangement)
+        self.start(0)
+
+    def start(self, first: int) -> None:
+        """Has the next dispatches run workgroups from `first` on."""
+        assert self.arrangement is not None
+        self.loaded.engine.gpu.device.queue.write_buffer(
+            self.loaded.records, RECORD_BYTES * self.index, self._records(self.arrangement, first)
         )
 
     def _divide(self, apart: bool) -> None:
@@ -143,9 +148,9 @@ class Launch(Grouped):
         for member in self.members:
             member.connect()
 
-    def _records(self, arrangement: Arrangement) -> bytes:
-        """The records of the steps."""
-        out, first = b"", 0
+    def _records(self, arrangement: Arrangement, start: int) -> bytes:
+        """The records of the steps. start: workgroups that earlier dispatches have run."""
+        out, first = b"", -start
         varied_of = [v for kind, v in zip(self.kinds, self.varied) for _ in kind]
         for m, step in enumerate(self.steps):
             words = [*arrangement.offsets[m], *[0] * (OFFSETS - len(arrangement.offsets[m]))]
@@ -156,7 +161,8 @@ class Launch(Grouped):
             choices = sum(way << 2 * k for k, way in enumerate(arrangement.choices[m]))
             part = m - self.head
             runs = 0 <= part < len(self.counts)
-            data += struct.pack("<4I", self.index + m + 1, first, self.total, choices)
+            total = max(self.total - start, 0)
+            data += struct.pack("<IiII", self.index + m + 1, first, total, choices)
             for name in varied_of[part] if runs else ():
                 number = step.params[name]
                 assert isinstance(number, int)
@@ -196,14 +202,21 @@ class Launch(Grouped):
             member.dispatch(compute)
         if self.members:
             return
-        grids = self.grids
-        if grids is None:
-            values = self.step.values(self.loaded.values)
-            if self.step.is_empty(values):
-                return
-            grids = [grid_of(stage, values) for stage in self.stages]
-        for pipeline, group, (across, down) in zip(self.pipelines, self.bind_groups, grids):
-            if across and down:
-                compute.set_pipeline(pipeline.pipeline)
-                compute.set_bind_group(0, group)
-                compute.dispatch_workgroups(across, down)
+        for number, count in enumerate(self.counted()):
+            self.add(compute, number, count)
+
+    def counted(self) -> list[int]:
+        """Workgroups of each program."""
+        if self.grids is not None:
+            return self.grids
+        values = self.step.values(self.loaded.values)
+        if self.step.is_empty(values):
+            return [0] * len(self.stages)
+        return [count_of(stage, values) for stage in self.stages]
+
+    def add(self, compute: Any, number: int, count: int) -> None:
+        """Adds workgroups of a program to a compute pass."""
+        if count:
+            compute.set_pipeline(self.pipelines[number].pipeline)
+            compute.set_bind_group(0, self.bind_groups[number])
+            compute.dispatch_workgroups(*folded(count))

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...compiler.gpu.batches import Group
@@ -17,10 +19,10 @@ from ...compiler.gpu.steps import constants_of, register_rules
 from ...compiler.schema.errors import ERRORS
 from ...errors import EdgewiseError, EngineError, InputError
 from ...logic.gpu.link import RECORD_BYTES
-from ...logic.gpu.variants import most_of
 from ...logic.gpu.wgsl import REGISTERS
 from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
+from .gpu import in_words
 from .launch import Launch
 from .mirror import Mirrors
 
@@ -51,18 +53,25 @@ class WebGPUPlan(LoadedPlan):
         launches: how steps are run on the GPU, one or several together; None for a step on the
             processor.
         firsts: number of the first step of each.
+        work: operations of each.
         reasons: {step: why it runs on the processor}.
+        tuned: values of tunables of its shaders.
         facts: by which it is decided how steps run; `operations` are those of each.
         mirrors: memory on the processor of the slots, for the steps there.
     """
 
     engine: WebGPUEngine
+    tuned: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, engine: WebGPUEngine, plan: Plan) -> None:
+    def __init__(
+        self, engine: WebGPUEngine, plan: Plan, tuned: Mapping[str, int] | None = None
+    ) -> None:
+        self.tuned = dict(tuned or {})
         self.bound: dict[int, Buffer] = {}
         self.steps: list[Any] = []
         self.launches: list[Launch | None] = []
         self.firsts: list[int] = []
+        self.work: list[int] = []
         self.closed: list[Any] = []  # GPUBuffers of the plan's own
         self.mirrors: Mirrors | None = None
         self.fails = self.stale = False
@@ -110,7 +119,7 @@ class WebGPUPlan(LoadedPlan):
         """Finds out what it takes to run the plan on this GPU."""
         gpu, kinds = self.engine.gpu, [slot.kind for slot in self.plan.slots]
         self.facts = Facts(
-            self.plan.data, kinds, self.engine.serial, gpu.bindings, gpu.binding_bytes
+            self.plan.data, kinds, self.engine.serial, gpu.bindings, gpu.binding_bytes, self.tuned
         )
         self.steps, self.operations = self.facts.steps, self.facts.operations
         self.ranges = self.facts.ranges
@@ -133,13 +142,21 @@ class WebGPUPlan(LoadedPlan):
                 failing = failing or launch.fails
             self.firsts.append(first)
             self.launches.append(None if reason else launch)
+            self.work.append(sum(self.operations[first : first + len(launch.steps)]))
             first += len(launch.steps)
 
     def _obstacle(self, launch: Launch) -> str:
         """Why it cannot run on this GPU; "" if it can."""
         refused = self.engine.refused
-        wrong = (refused[s.kernel.name] for s in launch.steps if s.kernel.name in refused)
-        return launch.reason or next(wrong, "")
+        if launch.reason or not refused:
+            return launch.reason
+        names = [*(step.kernel.name for step in launch.steps), *launch.forms]
+        return next((refused[name] for name in names if name in refused), "")
+
+    @property
+    def forms(self) -> set[str]:
+        """Names of what it runs (logic.gpu.self_test.forms_of)."""
+        return {form for launch in self.launches if launch is not None for form in launch.forms}
 
     def _runs(self, first: int, end: int) -> list[Run]:
         """Runs of the launches with steps first to end - 1."""
@@ -222,6 +239,25 @@ class WebGPUPlan(LoadedPlan):
                 out += [0.0] * (end - begin - 1)
         return out
 
+    def seconds(self, runs: int) -> float:
+        """How long so many runs take on the GPU, which begins when all are encoded. All steps run
+        there, and the plan has run before.
+        """
+        device = self.engine.gpu.device
+        with self.engine.lock, in_words("a measurement"):
+            encoder = device.create_command_encoder()
+            compute = encoder.begin_compute_pass()
+            for launch in self.launches * runs:
+                assert launch is not None
+                launch.dispatch(compute)
+            compute.end()
+            commands = encoder.finish()
+            device.queue.read_buffer(self.errors, 0, 4)
+            start = perf_counter()
+            device.queue.submit([commands])
+            device.queue.read_buffer(self.errors, 0, 4)  # which waits for it
+            return perf_counter() - start
+
     def _go(self, runs: list[Run]) -> None:
         with self.engine.lock:
             self.check_idle()
@@ -274,32 +310,58 @@ class WebGPUPlan(LoadedPlan):
                 self.dirty.discard(i)
 
     def _on_gpu(self, run: Run) -> None:
-        device = self.engine.gpu.device
-        for first, end, waits in self._portions(run):
-            if waits:
-                device.queue.on_submitted_work_done_sync()
-                self.ends.check()
-            encoder = device.create_command_encoder()
-            compute = encoder.begin_compute_pass()
-            for launch in self.launches[first:end]:
-                assert launch is not None
-                launch.dispatch(compute)
-            compute.end()
-            device.queue.submit([encoder.finish()])
+        pace, work, first = self.engine.pace, self.work, run.first
+        while first < run.end:
+            launch = self.launches[first]
+            assert launch is not None
+            if work[first] > pace.bound:
+                for one in launch.members or [launch]:
+                    self._in_pieces(one, sum(self.operations[one.index :][: len(one.steps)]))
+                first += 1
+                continue
+            self._wait(work[first])
+            end = min(pace.together(work, first, run.end), first + CHUNK)
+            self._submit(partial(self._encode, first, end), sum(work[first:end]))
+            first = end
 
-    def _portions(self, run: Run) -> Iterator[tuple[int, int, bool]]:
-        """(first launch, the one after the last, whether the GPU ends its work before) of each
-        submit.
-        """
-        first, work, waits = run.first, 0, False
-        for i in range(run.first, run.end):
-            more = sum(self.operations[slice(*self.steps_in(Run(i, i + 1, True)))])
-            full = work + more > most_of(self.engine.serial)
-            if i > first and (full or i == first + CHUNK):
-                yield first, i, waits
-                first, waits = i, full
-            work = more if full else work + more
-        yield first, run.end, waits
+    def _in_pieces(self, launch: Launch, work: int) -> None:
+        """Runs the workgroups of a launch in several dispatches."""
+        pace = self.engine.pace
+        try:
+            for number, count in enumerate(launch.counted()):
+                start = 0
+                while start < count:
+                    self._wait(pace.bound)
+                    size = pace.piece(count, start, work)
+                    launch.start(start)
+                    self._submit(
+                        partial(launch.add, number=number, count=size), work * size // count
+                    )
+                    start += size
+        finally:
+            launch.start(0)
+
+    def _wait(self, work: int) -> None:
+        """Waits until the GPU may be given more operations. Raises what ends the run."""
+        pace = self.engine.pace
+        if pace.waits(work):
+            self.engine.gpu.device.queue.on_submitted_work_done_sync()
+            pace.done(1000 * perf_counter())
+            self.ends.check()
+
+    def _encode(self, first: int, end: int, compute: Any) -> None:
+        for launch in self.launches[first:end]:
+            assert launch is not None
+            launch.dispatch(compute)
+
+    def _submit(self, encode: Callable[[Any], None], work: int) -> None:
+        device = self.engine.gpu.device
+        encoder = device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        encode(compute)
+        compute.end()
+        device.queue.submit([encoder.finish()])
+        self.engine.pace.give(work, 1000 * perf_counter())
 
     def _check(self) -> None:
         """Raises InputError where a step found an index that is out of range."""

@@ -6,9 +6,17 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ...compiler.declare.dtypes import FLOAT, INT64, pack, unpack
-from ...compiler.gpu.self_test import self_test, test_cases
+from ...compiler.gpu.self_test import TestCase, self_test, test_cases
 from ...errors import EngineError
-from ...logic.gpu.self_test import TestSlot, difference, integers, numbers, wrong_of
+from ...logic.gpu.self_test import (
+    PERIOD,
+    PERIOD_OF_INTEGERS,
+    TestSlot,
+    difference,
+    integers,
+    numbers,
+    wrong_of,
+)
 
 if TYPE_CHECKING:
     from ...compiler.plan import Plan
@@ -25,7 +33,7 @@ def check_gpu(engine: WebGPUEngine) -> None:
     Raises:
         EngineError: they differ.
     """
-    name = _adapter(engine)
+    name = adapter_of(engine)
     if name in _TESTED:
         return
     wrong = _wrong(engine, *self_test())
@@ -46,10 +54,7 @@ def check_kernels(engine: WebGPUEngine, kernels: set[str]) -> None:
         if case.name in engine.tested or kernels.isdisjoint(case.kernels):
             continue
         engine.tested.add(case.name)
-        key = _adapter(engine), case.name
-        if key not in _WRONG:
-            _WRONG[key] = _wrong(engine, case.plan, case.slots)
-        wrong = _WRONG[key]
+        wrong = _wrong_in(engine, case)
         if wrong is not None:
             why = f"this GPU computes it wrongly ({wrong})"
             engine.refused |= dict.fromkeys(case.kernels, why)
@@ -57,19 +62,50 @@ def check_kernels(engine: WebGPUEngine, kernels: set[str]) -> None:
             warnings.warn(f"steps of {words} run on the processor: {why}", stacklevel=2)
 
 
+def check_forms(engine: WebGPUEngine, forms: set[str]) -> bool:
+    """Tests what a plan runs besides the kernels as such: shaders of special cases, and steps that
+    share a dispatch, once for each adapter. `engine.refused` then has those that the GPU computes
+    wrongly: steps run alone, or on the processor.
+
+    Returns:
+        Whether it has more than before.
+    """
+    before = len(engine.refused)
+    for case in test_cases():
+        fresh = forms.intersection(case.forms[engine.serial]) - engine.tested
+        if not fresh:
+            continue
+        engine.tested |= fresh
+        wrong = _wrong_in(engine, case)
+        if wrong is not None:
+            engine.refused |= dict.fromkeys(fresh, f"this GPU computes it wrongly ({wrong})")
+            words = ", ".join(sorted(fresh))
+            warnings.warn(f"not used: {words}: this GPU computes {wrong} wrongly", stacklevel=2)
+    return len(engine.refused) > before
+
+
+def _wrong_in(engine: WebGPUEngine, case: TestCase) -> str | None:
+    """As _wrong, of a test that runs once for each adapter."""
+    key = adapter_of(engine), case.name
+    if key not in _WRONG:
+        _WRONG[key] = _wrong(engine, case.plan, case.slots)
+    return _WRONG[key]
+
+
 def _wrong(engine: WebGPUEngine, plan: Plan, slots: list[TestSlot]) -> str | None:
     """What a GPU computes wrongly; None: nothing."""
     host, device = engine.host_device, engine.device
-    expected = _results(host, host.load_plan(plan), plan, slots)
-    found = _results(device, device.load_untested(plan), plan, slots)
+    expected = results_of(host, host.load_plan(plan), plan, slots)
+    found = results_of(device, device.load_untested(plan), plan, slots)
     return wrong_of(slots, [difference(a, b) for a, b in zip(expected, found)])
 
 
-def _adapter(engine: WebGPUEngine) -> str:
+def adapter_of(engine: WebGPUEngine) -> str:
+    """What results are kept for."""
     return f"{engine.gpu.name} {engine.serial} {engine.gpu.subgroups}"
 
 
-def _results(
+def results_of(
     device: Device, loaded: LoadedPlan, plan: Plan, slots: list[TestSlot]
 ) -> list[list[float]]:
     """The numbers of each slot after a run; none for what is given."""
@@ -78,7 +114,7 @@ def _results(
         for i, (slot, buffer) in enumerate(zip(slots, buffers)):
             loaded.bind(i, buffer)
             if slot.kind != "result":
-                device.write(buffer, _given(i, slot))
+                device.write(buffer, given_of(i, slot))
         if plan.init_count:
             loaded.init()
         loaded.run()
@@ -92,11 +128,16 @@ def _results(
             device.release(buffer)
 
 
-def _given(i: int, slot: TestSlot) -> bytes:
+def given_of(i: int, slot: TestSlot) -> bytes:
+    """What slot i is given. Numbers repeat after PERIOD, integers a little earlier."""
     if slot.kind == "numbers":
-        return pack(FLOAT, numbers(i, slot.count))
+        return _repeated(pack(FLOAT, numbers(i, min(slot.count, PERIOD))), 4 * slot.count)
     if slot.kind == "ids":
         return pack(INT64, integers(i, slot.count, slot.limit))
     if slot.kind == "zeros":
         return bytes(slot.count)
-    return bytes(integers(i, slot.count, 256))
+    return _repeated(bytes(integers(i, min(slot.count, PERIOD_OF_INTEGERS), 256)), slot.count)
+
+
+def _repeated(data: bytes, count: int) -> bytes:
+    return (data * -(-count // len(data)))[:count]

@@ -12,6 +12,10 @@ TOLERANCE = 2e-4
 GPUs, differ by 1e-6, wrong results by far more.
 """
 
+PERIOD = 65536
+"""After so many, numbers repeat, and integers after PERIOD_OF_INTEGERS."""
+PERIOD_OF_INTEGERS = 65521
+
 
 @dataclass
 class TestSlot:
@@ -33,12 +37,12 @@ class TestSlot:
 
 def numbers(slot: int, count: int) -> list[float]:
     """Float32 numbers from -1 to 1, other ones for each slot."""
-    return [((i * 40503 + slot * 7919 + 17) % 65536) / 32768 - 1 for i in range(count)]
+    return [((i * 40503 + slot * 7919 + 17) % PERIOD) / 32768 - 1 for i in range(count)]
 
 
 def integers(slot: int, count: int, limit: int) -> list[int]:
     """Integers from 0 to limit - 1, other ones for each slot."""
-    return [(i * 40503 + slot * 7919 + 17) % 65521 % limit for i in range(count)]
+    return [(i * 40503 + slot * 7919 + 17) % PERIOD_OF_INTEGERS % limit for i in range(count)]
 
 
 def difference(expected: Sequence[float], found: Sequence[float]) -> float:
@@ -54,6 +58,30 @@ def difference(expected: Sequence[float], found: Sequence[float]) -> float:
         most = max(most, apart)
         largest = max(largest, abs(expected[i]))
     return most / max(largest, 1e-30)
+
+
+def forms_of(
+    shaders: Sequence[str], body: str, head: str, tail: str, takers: Sequence[str], chain: bool
+) -> list[str]:
+    """Names of what a dispatch runs that is tested before the first plan with it.
+
+    Args:
+        shaders: names of the shaders of its bodies.
+        body: kernel of the steps that its first body runs.
+        head, tail: kernels of the steps that it computes before and after them; "": none.
+        takers: kernels of those that take results.
+        chain: whether one workgroup runs one kind of steps after the other.
+    """
+    out = [f"shader {name}" for name in shaders]
+    if head != "":
+        out.append(f"{head} before {body}")
+    if tail != "":
+        out.append(f"{tail} after {body}")
+    for kernel in takers:
+        out.append(f"{kernel} of the results of {body}")
+    if chain:
+        out.append("a chain")
+    return out
 
 
 def wrong_of(slots: Sequence[TestSlot], differences: Sequence[float]) -> str | None:

@@ -10,10 +10,14 @@ from typing import NamedTuple
 
 from .wgsl import FOLD
 
-# Operations of a dispatch, and of what is submitted without waiting: about a second of a slow GPU,
-# and of one in software.
+# Operations of steps that share a dispatch, and of a step whose workgroups are too much; and the
+# same of a GPU in software.
 MAX = 1 << 40
 MAX_IN_SOFTWARE = 1 << 33
+# Operations that are submitted at once until times were measured (pace.py): about 50 ms of an
+# integrated GPU of 0.5 TFLOPS that reaches a third of it, and of two cores of a processor.
+FIRST = 8_000_000_000
+FIRST_IN_SOFTWARE = 500_000_000
 # Operations of an invocation, which computes one after the other.
 MAX_EACH = 1 << 28
 
@@ -117,22 +121,30 @@ def staged(fit: Sequence[str], before: Sequence[str]) -> list[int]:
 
 
 def most_of(serial: bool) -> int:
-    """Operations that are given to a GPU at once. serial: whether it is one in software."""
+    """Operations that share a dispatch. serial: whether the GPU is one in software."""
     return MAX_IN_SOFTWARE if serial else MAX
 
 
-def excess(operations: Sequence[int], invocations: Sequence[int], most: int) -> str:
-    """Why steps are too much for one dispatch; "" if they are not. A dispatch cannot be
-    interrupted, and everything else that uses the GPU waits behind it: other pages, other sessions,
-    the screen. Drivers end a device that does not answer for seconds.
+def first_of(serial: bool) -> int:
+    """Operations that are given to a GPU at once until it is known how long they take. serial:
+    whether it is one in software.
+    """
+    return FIRST_IN_SOFTWARE if serial else FIRST
+
+
+def excess(operations: Sequence[int], invocations: Sequence[int], groups: int, serial: bool) -> str:
+    """Why steps are too much for a GPU; "" if they are not. A dispatch of more than it is given at
+    once is divided between its workgroups (pace.py), but a workgroup is not.
 
     Args:
         operations: of each step.
         invocations: of each step.
-        most: operations that are given to the GPU at once.
+        groups: workgroups of a step that runs alone; 1: several share a dispatch.
+        serial: whether the GPU is one in software.
     """
     total = sum(operations)
-    if total > most:
+    most = most_of(serial)
+    if total > most and (groups == 1 or total > first_of(serial) * groups):
         return f"{total} operations: at most {most} run in one dispatch"
     for i, n in enumerate(operations):
         count = max(1, invocations[i])

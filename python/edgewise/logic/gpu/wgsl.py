@@ -274,7 +274,9 @@ def _takers(linker: Linker, batch: Batch) -> list[Linker]:
 def _body(step: Step, shader: Shader, linker: Linker, batch: Batch | None) -> str:
     """The statements of a program's entry point."""
     count = _count(shader, step, linker)
-    at = f"wg.y * {FOLD}u + wg.x"
+    first = f"record[{START // 4}][{START % 4}]"
+    place = f"wg.y * {FOLD}u + wg.x"
+    at = f"{place} - {first}"  # the first record's is 0, or, of a piece, less
     if batch is None:
         if shader.element:
             return f"let i = ({at}) * {shader.group}u + lane; if (i < {count}) {{ element(i); }}"
@@ -283,19 +285,19 @@ def _body(step: Step, shader: Shader, linker: Linker, batch: Batch | None) -> st
     low = 0 if batch.head is None else 1
     prepare = "" if batch.head is None else "before_prepare(lane); "
     if batch.tail is not None:  # both results by one invocation, one after the other
-        first = batch.records - 3
+        part = batch.records - 3
         return (
-            f"let at = {at}; if (at >= {count}) {{ return; }} {prepare}begin_part({first}u);"
-            f" run(at, lane); workgroupBarrier(); begin_part({first + 1}u); run(at, lane);"
+            f"let at = {at}; if (at >= {count}) {{ return; }} {prepare}begin_part({part}u);"
+            f" run(at, lane); workgroupBarrier(); begin_part({part + 1}u); run(at, lane);"
         )
     # No barrier may depend on `batch_part`: compilers take it to differ between invocations.
     row = RECORD_BYTES // 16
     search = (
-        f"let place = {at};"
+        f"let place = {place};"
         f" if (place >= record[{low * row + TOTAL // 4}][{TOTAL % 4}]) {{ return; }}"
         f" {prepare}var low = {low}u; var high = {batch.records}u;"
         f" while (high - low > 1u) {{ let middle = (low + high) / 2u;"
-        f" if (record[middle * {row}u + {START // 4}u][{START % 4}] <= place)"
+        f" if (i32(record[middle * {row}u + {START // 4}u][{START % 4}]) <= i32(place))"
         " { low = middle; } else { high = middle; } }"
         f" begin_part(low); let at = place - {linker.word(START)};"
     )

@@ -7,6 +7,7 @@ import { KERNELS } from "../../gen/kernels.ts";
 import { LAYOUT } from "../../gen/plan_format.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { type Choice, type DeviceInfo, deviceInfo, WIDE_FLAVOUR } from "../../shared/platform.ts";
+import { Share, shares } from "../../shared/share.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, Pages, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import { type DeviceOptions, MEDIA } from "../options.ts";
@@ -35,6 +36,9 @@ export class Engine implements Device {
   private readonly paged = new Map<PlanHandle, Map<number, Pages>>();
   private closed = false;
   private out = 0;
+  private readonly share = new Share((threads, steps) =>
+    this.exports.ew_share?.(this.handle, threads, steps),
+  );
   readonly host: Host = {
     engine: 0,
     alloc: (bytes) => this.alloc(bytes, "generation"),
@@ -136,6 +140,7 @@ export class Engine implements Device {
 
   private prepare(): this {
     open.add(this);
+    shares.report(this.choice.threads);
     (this.host as { engine: number }).engine = this.handle;
     this.out = unsigned(this.exports.ew_alloc(64));
     if (!this.out)
@@ -306,11 +311,19 @@ export class Engine implements Device {
     this.paged.get(plan)!.set(slot, pages);
   }
 
-  /** Brings the pages that a run waits for. Returns the code that the run ends with, or PAUSED. */
-  private withPages(plan: PlanHandle, code: number): number {
-    while (code === AWAY) {
-      const { operand, detail } = this.lastError();
-      this.paged.get(plan)!.get(operand)!.bring(Number(detail));
+  /**
+   * Runs a plan: brings the pages that it waits for, and waits for its turn. Returns the code that
+   * the run ends with, or PAUSED.
+   */
+  private whole(plan: PlanHandle, run: () => number): number {
+    this.share.begin();
+    let code = this.call(run);
+    while (code === AWAY || code === TURN) {
+      if (code === TURN) this.share.turn();
+      else {
+        const { operand, detail } = this.lastError();
+        this.paged.get(plan)!.get(operand)!.bring(Number(detail));
+      }
       code = this.call(() => this.exports.ew_plan_go_on(plan));
     }
     return code;
@@ -354,7 +367,7 @@ export class Engine implements Device {
    */
   init(plan: PlanHandle, where: string): void {
     this.check(
-      this.call(() => this.exports.ew_plan_init(plan)),
+      this.whole(plan, () => this.exports.ew_plan_init(plan)),
       where,
     );
   }
@@ -365,7 +378,7 @@ export class Engine implements Device {
    */
   initSteps(plan: PlanHandle, first: number, count: number, where: string): void {
     this.check(
-      this.call(() => this.exports.ew_plan_init_steps(plan, first, count)),
+      this.whole(plan, () => this.exports.ew_plan_init_steps(plan, first, count)),
       where,
     );
   }
@@ -380,19 +393,13 @@ export class Engine implements Device {
     if (this.watcher) this.watcher.run(plan, where);
     else
       this.check(
-        this.withPages(
-          plan,
-          this.call(() => this.exports.ew_plan_run(plan)),
-        ),
+        this.whole(plan, () => this.exports.ew_plan_run(plan)),
         where,
       );
   }
 
   runSome(plan: PlanHandle, where: string, trips: number): boolean {
-    const code = this.withPages(
-      plan,
-      this.call(() => this.exports.ew_plan_run_some(plan, trips)),
-    );
+    const code = this.whole(plan, () => this.exports.ew_plan_run_some(plan, trips));
     if (code !== PAUSED) this.runs++;
     this.check(code === PAUSED ? 0 : code, where);
     return code !== PAUSED;
@@ -413,10 +420,7 @@ export class Engine implements Device {
   /** Runs steps; `first` does not count init steps. Only the slots that they use must be bound. */
   runSteps(plan: PlanHandle, first: number, count: number, where: string): void {
     this.check(
-      this.withPages(
-        plan,
-        this.call(() => this.exports.ew_plan_run_steps(plan, first, count, 0)),
-      ),
+      this.whole(plan, () => this.exports.ew_plan_run_steps(plan, first, count, 0)),
       where,
     );
   }
@@ -513,6 +517,7 @@ export function addressOf(buffer: Buffer): number {
 const PAGE = 65536;
 const PAUSED = -1; // EW_PAUSED
 const AWAY = -2; // EW_AWAY
+const TURN = -3; // EW_TURN
 const INITIAL_PAGES = 32;
 
 /** Bytes that an engine with 32-bit addresses can have. */

@@ -17,6 +17,8 @@ export interface EngineExports {
   ew_close(engine: number): void;
   ew_worker(engine: number, index: number): void;
   ew_stop(engine: number, stop: number): void;
+  /** Absent in engines of older packages. */
+  ew_share?(engine: number, threads: number, steps: number): void;
   ew_threads(engine: number): number;
   ew_last_error(engine: number): number;
   ew_table_hash(): number;

@@ -1,5 +1,6 @@
 // What the parts of a plan need of each other: interfaces of device.ts and plan.ts.
 
+import type { Pace } from "../../logic/gpu/pace.ts";
 import type { Program } from "../../logic/gpu/wgsl.ts";
 import type { Buffer, PlanHandle } from "../device.ts";
 import type { Engine } from "../wasm/engine.ts";
@@ -14,9 +15,13 @@ export interface GpuContext {
   readonly gpu: Gpu;
   readonly wasm: Engine;
   readonly pipelines: Pipelines;
+  /** How much the GPU is given before it is waited for. */
+  readonly pace: Pace;
   /** What shaders refer to that differs between machines. */
   readonly machine: Map<string, string>;
-  /** Kernels that this GPU computes wrongly, and why. */
+  /** Values of tunables of shaders that were chosen. */
+  readonly tuned: Readonly<Record<string, number>>;
+  /** Kernels and forms that this GPU computes wrongly, and why. */
   readonly refused: ReadonlyMap<string, string>;
   /** Programs by what their text depends on. */
   readonly texts: Map<string, Program>;

@@ -3,6 +3,9 @@
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
+import { SHADERS } from "../../gen/shaders.ts";
+import { packed_dots } from "../../logic/gpu/link.ts";
+import { Pace } from "../../logic/gpu/pace.ts";
 import type { Program } from "../../logic/gpu/wgsl.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import type { Choice, DeviceInfo } from "../../shared/platform.ts";
@@ -13,7 +16,7 @@ import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
-import { Gpu } from "./gpu.ts";
+import { Gpu, hasDots } from "./gpu.ts";
 import { Arenas, GpuMemory, type GpuRange, noMemory } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
@@ -27,16 +30,28 @@ const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX
 const PATIENCE_MS = 300_000;
 const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
 
+/** A plan on both devices, whose slots have memory of their own. */
+export interface Aside {
+  /** The plan on the GPU, with these values of tunables. */
+  load(tuned?: Readonly<Record<string, number>>): GpuPlan;
+  /** The contents of slots on the GPU. */
+  read(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+  /** Those after a run in the engine. */
+  expected(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+}
+
 /** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
 export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
+  readonly pace: Pace;
   readonly texts = new Map<string, Program>();
-  readonly machine = new Map<string, string>();
+  readonly machine = new Map([["dot_of_packed", packed_dots(hasDots())]]);
   runs = 0;
   /** Why it was chosen, by `auto`. */
   why = "";
   readonly refused = new Map<string, string>();
-  /** Kernels that were tested; undefined: none are. */
+  readonly tuned: Record<string, number> = {};
+  /** Kernels and forms that were tested; undefined: none are. */
   private tested: Set<string> | undefined;
   watcher: Watcher | undefined;
   private readonly memory: GpuMemory;
@@ -71,6 +86,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     private readonly restarted = -Infinity,
   ) {
     this.pipelines = new Pipelines(gpu);
+    this.pace = new Pace(gpu.software);
     this.transfers = new Transfers(gpu);
     this.memory = new GpuMemory(gpu, (make, failed) => {
       gpu.device.pushErrorScope("out-of-memory");
@@ -217,7 +233,14 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       flavour,
       threads,
       why: this.why,
-      gpu: { adapter: this.gpu.name, pipelines: this.pipelines.size, onWasm, downloads, uploads },
+      gpu: {
+        adapter: this.gpu.name,
+        pipelines: this.pipelines.size,
+        onWasm,
+        tuned: { ...this.tuned },
+        downloads,
+        uploads,
+      },
     };
   }
 
@@ -323,9 +346,11 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
     if (words.every(({ bytes }) => !bytes) && !plans.length)
       return words.map(() => new Uint8Array(0));
+    const { given } = this.pace;
     const reading = this.transfers.read([...words, ...errors]);
     for (const plan of plans) plan.anticipate();
     const data = await reading.catch((e: unknown) => this.order.instead(e));
+    this.pace.given = Math.max(this.pace.given - given, 0); // is done
     const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);
@@ -399,10 +424,27 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     if (begun !== undefined) return begun;
     const handle = this.wasm.loadPlan(bytes, where, title, notes);
     this.loaded.add(handle);
-    const make = () => {
+    const make = (): void | Promise<void> => {
       const plan = new GpuPlan(this, handle, bytes, kinds, where);
-      this.plans.set(handle, plan);
-      this.arenas.bind(plan);
+      const forms = this.untested(plan.forms);
+      const add = (one: GpuPlan) => {
+        this.plans.set(handle, one);
+        this.arenas.bind(one);
+      };
+      if (!forms.length) add(plan);
+      else
+        return import("./self-test.ts")
+          .then(({ checkNames }) => checkNames(this, forms))
+          .then(
+            (wrong) => {
+              if (wrong) plan.free();
+              add(wrong ? new GpuPlan(this, handle, bytes, kinds, where) : plan);
+            },
+            (e: unknown) => {
+              plan.free();
+              throw e;
+            },
+          );
     };
     try {
       const ready = this.prepared(kernelsOf(bytes));
@@ -414,16 +456,24 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return handle;
   }
 
+  /** Names that were not asked for before; none where nothing is tested. */
+  private untested(names: Iterable<string>): string[] {
+    const { tested } = this;
+    const fresh = tested ? [...names].filter((name) => !tested.has(name)) : [];
+    for (const name of fresh) tested!.add(name);
+    return fresh;
+  }
+
   /** Loads the shaders of kernels, and tests them; undefined: that was done. */
   private prepared(kernels: Iterable<string>): (() => Promise<void>) | undefined {
-    const { tested } = this;
     const parts = missingParts(kernels, this.machine, this.gpu.software);
-    const fresh = tested ? [...kernels].filter((kernel) => !tested.has(kernel)) : [];
-    for (const kernel of fresh) tested!.add(kernel);
+    const fresh = this.untested(kernels);
     if (!parts.length && !fresh.length) return undefined;
     return async () => {
       await loadParts(parts, this);
-      if (fresh.length) await (await import("./self-test.ts")).checkKernels(this, fresh);
+      if (fresh.length) await (await import("./self-test.ts")).checkNames(this, fresh);
+      if (!this.gpu.software && fresh.some((kernel) => SHADERS[kernel]?.tune))
+        await (await import("./tuning.ts")).tune(this, fresh);
     };
   }
 
@@ -432,35 +482,59 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     given: readonly Uint8Array[],
     wanted: readonly number[],
   ): Promise<[here: Uint8Array<ArrayBuffer>[], there: Uint8Array<ArrayBuffer>[]]> {
+    return this.aside(bytes, given, async ({ load, read, expected }) => {
+      const plan = load();
+      const { initCount, steps } = plan.parts;
+      if (initCount) await plan.run(0, initCount);
+      await plan.run(initCount, steps.length);
+      const found = read(wanted);
+      return [await expected(wanted), await found];
+    });
+  }
+
+  /**
+   * Does work with a plan between others that wait.
+   * @param given contents of its slots
+   */
+  async aside<T>(
+    bytes: Uint8Array,
+    given: readonly Uint8Array[],
+    work: (on: Aside) => Promise<T>,
+  ): Promise<T> {
     const { wasm, memory, machine, gpu } = this;
     const where = "self-test";
     const handle = wasm.loadPlan(bytes, where);
+    const loaded: GpuPlan[] = [];
     const there: GpuRange[] = [];
     const here: Buffer[] = [];
     try {
       await loadParts(missingParts(kernelsOf(bytes), machine, gpu.software), this);
       const kinds = given.map(() => "state");
-      const plan = new GpuPlan(this, handle, bytes, kinds, where);
-      this.plans.set(handle, plan);
       for (const [slot, data] of given.entries()) {
         there.push(memory.allocate(data.length, "the test of a GPU"));
         here.push(wasm.allocate(data.length, "the test of a GPU"));
         wasm.bind(handle, slot, here[slot]!);
         wasm.write(here[slot]!, data);
-        plan.bind(slot, there[slot]!, where);
         await this.store(there[slot]!, data, 0);
       }
-      const { initCount, steps } = plan.parts;
-      if (initCount) await plan.run(0, initCount);
-      await plan.run(initCount, steps.length);
-      const found = this.fetchAll(wanted.map((i) => [there[i]!, 0, given[i]!.length]));
-      wasm.init(handle, where);
-      wasm.run(handle, where);
-      const expected = wanted.map((i) => wasm.read(here[i]!));
-      return [await Promise.all(expected), await found];
+      return await work({
+        load: (tuned) => {
+          const plan = new GpuPlan(this, handle, bytes, kinds, where, tuned);
+          loaded.push(plan);
+          this.plans.set(handle, plan);
+          for (const [slot, buffer] of there.entries()) plan.bind(slot, buffer, where);
+          return plan;
+        },
+        read: (slots) => this.fetchAll(slots.map((i) => [there[i]!, 0, given[i]!.length])),
+        expected: (slots) => {
+          wasm.init(handle, where);
+          wasm.run(handle, where);
+          return Promise.all(slots.map((i) => wasm.read(here[i]!)));
+        },
+      });
     } finally {
       wasm.freePlan(handle);
-      this.plans.get(handle)?.free();
+      for (const plan of loaded) plan.free();
       this.plans.delete(handle);
       for (const buffer of here) wasm.release(buffer);
       for (const buffer of there) memory.release(buffer);

@@ -16,6 +16,7 @@ import {
   TOTAL,
   VARIED,
 } from "../../logic/gpu/link.ts";
+import { forms_of } from "../../logic/gpu/self_test.ts";
 import { follows, type Param } from "../../logic/gpu/steps.ts";
 import { folded } from "../../logic/gpu/variants.ts";
 import {
@@ -80,6 +81,8 @@ export class Launch {
   pipelines: Pipeline[] = [];
   /** What a run encodes, once memory is connected. */
   list: Dispatch[] = [];
+  /** Where its memory lies. */
+  private placed: Arrangement | undefined;
   /** Instead, one for each step, where the batch needs more bindings than there are. */
   members: Launch[] = [];
   /** The first step that the body runs. */
@@ -104,7 +107,7 @@ export class Launch {
   private counts: number[] = [];
   private total = 0;
   /** Workgroups of the stages. */
-  private grids: number[] = [];
+  grids: number[] = [];
   private moves = false;
   /** Parameters that follow registers, and all with their present values. */
   private followed: [name: string, param: Param][] = [];
@@ -161,6 +164,21 @@ export class Launch {
       this.grids = [this.total];
     } else if (this.step.dynamic) this.watch();
     else this.grids = this.gridsFor(valuesOf(this.step, largest));
+  }
+
+  /** Names of what it runs, as tests of GPUs have them. */
+  get forms(): string[] {
+    const { steps, kinds, takers } = this;
+    const last = steps.slice(steps.length - takers);
+    const bodies = [...kinds.map(([step]) => step!), ...last];
+    return forms_of(
+      bodies.flatMap((step) => stagesOf(step, this.plan.parts.largest).map(({ name }) => name)),
+      this.step.kernel,
+      this.head ? steps[0]!.kernel : "",
+      this.tail ? steps.at(-1)!.kernel : "",
+      last.map(({ kernel }) => kernel),
+      this.chain,
+    );
   }
 
   /** Finds the grids, and whether one read a parameter that follows registers. */
@@ -240,9 +258,12 @@ export class Launch {
 
   private obstacle(): string {
     const { gpu, refused } = this.plan.device;
-    const wrong = this.steps.find(({ kernel }) => refused.has(kernel));
-    if (wrong) return refused.get(wrong.kernel)!;
     if (!this.stages.length) return "no shader for these parameters and types";
+    if (refused.size) {
+      const names = [...this.steps.map(({ kernel }) => kernel), ...this.forms];
+      const wrong = names.find((name) => refused.has(name));
+      if (wrong) return refused.get(wrong)!;
+    }
     const work = this.plan.operations.slice(this.index, this.index + this.steps.length);
     const reason = excess(this.steps, work, this.plan.parts.largest);
     if (reason || this.steps.length > 1) return reason; // each alone can run
@@ -421,11 +442,14 @@ export class Launch {
       const [across, down] = folded(this.grids[i]!);
       return { program: this.pipelines[i]!, group, across, down };
     });
-    this.plan.device.gpu.write(
-      this.plan.buffers.records,
-      RECORD_BYTES * this.index,
-      this.records(arrangement),
-    );
+    this.placed = arrangement;
+    this.start(0);
+  }
+
+  /** Has the next dispatches run workgroups from `first` on. */
+  start(first: number): void {
+    const { device, buffers } = this.plan;
+    device.gpu.write(buffers.records, RECORD_BYTES * this.index, this.records(first));
   }
 
   /** Runs the steps one by one, or again in one dispatch. */
@@ -438,11 +462,13 @@ export class Launch {
     for (const member of this.members) member.connect();
   }
 
-  private records({ offsets, choices }: Arrangement): ArrayBuffer {
+  /** @param start workgroups that earlier dispatches have run */
+  private records(start: number): ArrayBuffer {
     const { steps, head, index, total } = this;
+    const { offsets, choices } = this.placed!;
     const varied = this.kinds.flatMap((kind, i) => kind.map(() => this.varied[i]!));
     const view = new DataView(new ArrayBuffer(RECORD_BYTES * steps.length));
-    let first = 0;
+    let first = -start;
     steps.forEach((step, m) => {
       const put = (word: number, value: number): void =>
         view.setUint32(RECORD_BYTES * m + 4 * word, value >>> 0, true);
@@ -455,7 +481,7 @@ export class Launch {
       });
       put(STEP_WORD, index + m + 1);
       put(START, first);
-      put(TOTAL, total);
+      put(TOTAL, Math.max(total - start, 0));
       put(
         CHOICES,
         choices[m]!.reduce((sum, way, k) => sum | (way << (2 * k)), 0),

@@ -2,6 +2,7 @@
 // what they read and write. The twin of python/edgewise/host/webgpu/loaded.py.
 
 import { RECORD_BYTES } from "../../logic/gpu/link.ts";
+import { folded } from "../../logic/gpu/variants.ts";
 import { REGISTERS } from "../../logic/gpu/wgsl.ts";
 import { OutOfMemory, PlanError } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
@@ -13,7 +14,7 @@ import type { GpuRange } from "./memory.ts";
 import { Mirrors } from "./mirror.ts";
 import { alone, readProgram, WITHOUT } from "./program.ts";
 import { type PlanParts, partsOf } from "./steps.ts";
-import { mostWork, operationsOf } from "./variants.ts";
+import { operationsOf } from "./variants.ts";
 
 /**
  * Launches of the first submit of a run, with which the GPU starts while the rest is encoded, and
@@ -79,6 +80,7 @@ export class GpuPlan implements PlanContext {
   /**
    * @param handle of the engine in C
    * @param kinds of the slots
+   * @param tuned values of tunables of its shaders
    */
   constructor(
     readonly device: GpuContext,
@@ -86,8 +88,9 @@ export class GpuPlan implements PlanContext {
     bytes: Uint8Array,
     readonly kinds: readonly string[],
     readonly where: string,
+    tuned = device.tuned,
   ) {
-    this.parts = partsOf(bytes);
+    this.parts = partsOf(bytes, tuned);
     const { steps, constants, registers } = this.parts;
     if (registers.length > REGISTERS || registers.flat().some((x) => x !== (x | 0)))
       throw new PlanError("its registers exceed those of a GPU", where, "Use the device 'wasm'.");
@@ -154,6 +157,11 @@ export class GpuPlan implements PlanContext {
     return failing;
   }
 
+  /** Names of what it runs, as tests of GPUs have them. */
+  get forms(): string[] {
+    return [...new Set(this.launches.flatMap((launch) => launch?.forms ?? []))];
+  }
+
   /** Steps as they would run now. */
   resolve(first: number, count: number): ResolvedStep[] {
     return resolveSteps(this.device.wasm, this.handle, first, count, this.where);
@@ -215,8 +223,11 @@ export class GpuPlan implements PlanContext {
     const runs = this.runs(first, end);
     this.refresh(runs);
     const waits = this.unmade(runs);
-    if (waits.length || this.large || runs.some(({ onGpu }) => !onGpu))
-      return this.runLater(waits, runs);
+    const { pace } = this.device;
+    const work = this.work(first, end);
+    const much = work > pace.bound || pace.waits(work);
+    if (waits.length || much || runs.some(({ onGpu }) => !onGpu)) return this.runLater(waits, runs);
+    pace.give(work, performance.now());
     if (runs === this.made && runs.length === 1) this.again(runs[0]!);
     else for (const run of runs) this.onGpu(run);
   }
@@ -255,14 +266,19 @@ export class GpuPlan implements PlanContext {
 
   /** Whether a run is more work than a GPU is given at once. */
   private get large(): boolean {
-    return this.work(0, this.operations.length) > mostWork();
+    return this.work(this.parts.initCount, this.operations.length) > this.device.pace.bound;
+  }
+
+  /** Whether a launch takes several dispatches. */
+  divides(launch: number): boolean {
+    return this.work(...this.spanOf(launch)) > this.device.pace.bound;
   }
 
   /** Operations of steps. */
   private work(first: number, end: number): number {
-    let sum = 0;
-    for (let i = first; i < end; i++) sum += this.operations[i]!;
-    return sum;
+    let total = 0;
+    for (let i = first; i < end; i++) total += this.operations[i]!;
+    return total;
   }
 
   /** Whether a run is in several parts: steps are in WebAssembly, or it is too much at once. */
@@ -381,20 +397,61 @@ export class GpuPlan implements PlanContext {
 
   /** Runs launches, and waits wherever the GPU has enough to do. */
   private async inPortions({ first, end }: Run): Promise<void> {
-    const { gpu } = this.device;
-    let work = 0;
-    let from = first;
-    for (let i = first; i < end; i++) {
-      const more = this.work(...this.spanOf(i));
-      if (i > from && work + more > mostWork()) {
-        this.onGpu({ first: from, end: i, onGpu: true });
-        gpu.submit();
-        await gpu.device.queue.onSubmittedWorkDone();
-        [from, work] = [i, 0];
+    const { pace } = this.device;
+    const work = this.launches.map((_, i) => this.work(...this.spanOf(i)));
+    for (let i = first; i < end; ) {
+      const launch = this.launches[i]!;
+      if (this.divides(i)) {
+        this.move();
+        for (const one of launch.members.length ? launch.members : [launch])
+          await this.inPieces(one, this.work(one.index, one.index + one.steps.length));
+        this.unchecked ||= this.fails;
+        i++;
+      } else {
+        await this.wait(work[i]!);
+        const after = pace.together(work, i, end);
+        pace.give(this.work(this.firsts[i]!, this.firsts[after]!), performance.now());
+        this.onGpu({ first: i, end: after, onGpu: true });
+        i = after;
       }
-      work += more;
     }
-    this.onGpu({ first: from, end, onGpu: true });
+  }
+
+  /** Runs the workgroups of a launch in several dispatches. */
+  private async inPieces(launch: Launch, work: number): Promise<void> {
+    const { gpu, pace } = this.device;
+    try {
+      for (const [i, { program, group }] of launch.list.entries()) {
+        const count = launch.grids[i]!;
+        for (let start = 0; start < count; ) {
+          await this.wait(pace.bound);
+          const size = pace.piece(count, start, work);
+          launch.start(start);
+          const pass = gpu.encoder().beginComputePass();
+          pass.setPipeline(program.pipeline!);
+          pass.setBindGroup(0, group);
+          pass.dispatchWorkgroups(...folded(size));
+          pass.end();
+          pace.give((work * size) / count, performance.now());
+          start += size;
+        }
+      }
+    } finally {
+      launch.start(0);
+    }
+  }
+
+  /**
+   * Waits until the GPU may be given more operations.
+   * @throws EngineError it was lost meanwhile
+   */
+  private async wait(work: number): Promise<void> {
+    const { gpu, pace } = this.device;
+    if (!pace.waits(work)) return;
+    gpu.submit();
+    await gpu.device.queue.onSubmittedWorkDone();
+    if (gpu.lost) throw gpu.lost;
+    pace.done(performance.now());
   }
 
   /** First step of a launch, and the one after its last. */

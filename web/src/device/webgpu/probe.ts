@@ -16,12 +16,13 @@ import { slotsOfPlan, slotsOfSteps } from "../plan-header.ts";
 const WORTH = 0.9;
 /** Milliseconds of a run in WebAssembly for which no GPU is opened: its read takes as long. */
 const MIN_MS = 1;
-/** Milliseconds after which no further step of a plan is measured. */
+/** Milliseconds of the steps that are measured, of all plans together. */
 const MAX_MS = 300;
 /** Milliseconds of runs on a device: browsers compile WebAssembly a second time meanwhile. */
 const RUNS_MS = 60;
-/** What `auto` may wait for a GPU's measurement. */
-const PATIENCE_MS = 4000;
+/** What `auto` waits for both measurements, and for that of the GPU at least. */
+const PATIENCE_MS = 2000;
+const MIN_PATIENCE_MS = 500;
 /**
  * Bytes of weights, beyond which slots share memory: more than caches of processors hold. A weight
  * that is larger is not measured: WebAssembly's memory never shrinks.
@@ -98,6 +99,7 @@ export async function faster<T extends Probed>(
   const known = kept.get(key);
   if (known && !verdict(known)[0]) return verdict(known)[1];
   const parts: Part[] = [];
+  const begin = performance.now();
   if (!known) {
     const why = await measured(wasm, works, parts);
     if (why !== undefined) {
@@ -108,7 +110,8 @@ export async function faster<T extends Probed>(
   let found: { gpu: T; ms: number } | undefined;
   let failure: string | undefined;
   try {
-    found = await within(open, parts);
+    const left = PATIENCE_MS - (performance.now() - begin);
+    found = await within(open, parts, Math.max(MIN_PATIENCE_MS, left));
   } catch (e) {
     // not what has another cause: a file that could not be loaded, an engine that was closed
     if (!(e instanceof EdgewiseError) || wasm.memoryBytes === 0) throw e;
@@ -143,7 +146,7 @@ async function measured(
   parts: Part[],
 ): Promise<string | undefined> {
   if (works.some((work) => hasLoops(wasm, work))) return "plans with loops run in WebAssembly";
-  for (const work of works) parts.push(await inWasm(wasm, work));
+  for (const work of works) parts.push(await inWasm(wasm, work, MAX_MS / works.length));
   if (!parts.some(({ spans }) => spans.length))
     return `its weights are too large to measure (${megabytes(WEIGHTS)} and more)`;
   const runs = works.reduce((sum, { times }) => sum + times, 0);
@@ -187,6 +190,7 @@ const sumOf = (parts: readonly Part[]): number =>
 async function within<T extends Probed>(
   open: () => Promise<T>,
   parts: readonly Part[],
+  patience: number,
 ): Promise<{ gpu: T; ms: number } | undefined> {
   let late = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -209,7 +213,7 @@ async function within<T extends Probed>(
     timer = setTimeout(() => {
       late = true;
       resolve(undefined);
-    }, PATIENCE_MS);
+    }, patience);
   });
   const measuring = measure();
   measuring.catch(() => undefined); // of a GPU that nobody waits for
@@ -220,14 +224,14 @@ async function within<T extends Probed>(
  * Measures a plan in WebAssembly: of one that takes long, the first steps; none that read a weight
  * that is too large.
  */
-function inWasm(wasm: Timed, work: Work): Promise<Part> {
+function inWasm(wasm: Timed, work: Work, most: number): Promise<Part> {
   return bound(wasm, work, async (handle) => {
     const { length } = wasm.describe(handle).kernels;
     const large = tooLarge(work);
     const used = large.size ? slotsOfSteps(work.plan) : [];
     const spans: Part["spans"] = [];
     const begin = performance.now();
-    for (let step = 0; step < length && performance.now() - begin < MAX_MS; step++) {
+    for (let step = 0; step < length && performance.now() - begin < most; step++) {
       if (used[step]?.some((slot) => large.has(slot))) continue;
       wasm.runSteps(handle, step, 1, "probe");
       const last = spans.at(-1);

@@ -7,6 +7,8 @@ import {
   difference,
   integers,
   numbers,
+  PERIOD,
+  PERIOD_OF_INTEGERS,
   type TestSlot,
   wrong_of,
 } from "../../logic/gpu/self_test.ts";
@@ -15,7 +17,7 @@ import { folder } from "../../shared/files/folders.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import { VERSION } from "../../shared/version.ts";
 import type { Buffer, Device, PlanHandle } from "../device.ts";
-import { kernelsOf } from "./steps.ts";
+import { kernelsOf, mode } from "./steps.ts";
 
 /** A GPU, by the name of its adapter. */
 interface Tested extends Device {
@@ -80,7 +82,7 @@ export async function checkGpu(device: Tested, wasm: Device): Promise<void> {
 interface AtOnce {
   readonly gpu: Tested["gpu"];
   readonly wasm: Device;
-  /** Kernels that it computes wrongly, and why. */
+  /** Kernels and forms that it computes wrongly, and why. */
   readonly refused: Map<string, string>;
   /** The contents of slots after a run of a plan, on it and in the engine. */
   atOnce(
@@ -91,33 +93,36 @@ interface AtOnce {
 }
 
 /**
- * Tests kernels before the first plan that has them; steps of those that a GPU computes wrongly run
- * in WebAssembly.
+ * Tests kernels before the first plan that has them, and other forms of what a plan runs (forms_of
+ * in logic/gpu/self_test.py). Of those that a GPU computes wrongly, steps run in WebAssembly, or
+ * alone.
+ * @param names of kernels, or of forms
+ * @returns whether there are such
  */
-export async function checkKernels(device: AtOnce, kernels: readonly string[]): Promise<void> {
+export async function checkNames(device: AtOnce, names: readonly string[]): Promise<boolean> {
   const { gpu, refused } = device;
   const found = await known(gpu);
-  const fresh = kernels.filter((kernel) => !found.has(kernel));
+  const fresh = names.filter((name) => !found.has(name));
   if (fresh.length) {
     const { CASES } = await import("../../gen/self_tests.ts");
     const untested = new Set<string>(); // another engine may have what their tests take
-    for (const one of CASES)
-      if (one.kernels.some((kernel) => fresh.includes(kernel))) {
-        const wrong = await wrongIn(device, one);
-        if (wrong === undefined) for (const kernel of one.kernels) untested.add(kernel);
-        else for (const kernel of one.kernels) found.set(kernel, found.get(kernel) ?? wrong);
-      }
+    for (const one of CASES) {
+      const its = [...one.kernels, ...one.forms[+mode.serial]!];
+      if (!its.some((name) => fresh.includes(name))) continue;
+      const wrong = await wrongIn(device, one);
+      if (wrong === undefined) for (const name of its) untested.add(name);
+      else for (const name of its) found.set(name, found.get(name) ?? wrong);
+    }
     // without a test there is nothing to find out
-    for (const kernel of fresh)
-      if (!found.has(kernel) && !untested.has(kernel)) found.set(kernel, null);
+    for (const name of fresh) if (!found.has(name) && !untested.has(name)) found.set(name, null);
     await keep(gpu, found);
   }
-  for (const kernel of kernels) {
-    const wrong = found.get(kernel);
-    if (!wrong) continue;
-    refused.set(kernel, `this GPU computes it wrongly (${wrong})`);
-    console.warn(`edgewise: steps of ${kernel} run in WebAssembly: ${refused.get(kernel)}`);
+  const wrong = names.filter((name) => found.get(name));
+  for (const name of wrong) {
+    refused.set(name, `this GPU computes it wrongly (${found.get(name)!})`);
+    console.warn(`edgewise: not run on the GPU: ${name}: ${refused.get(name)}`);
   }
+  return wrong.length > 0;
 }
 
 /** What a GPU computes wrongly; null: nothing; undefined: the engine lacks what the test takes. */
@@ -195,14 +200,27 @@ export async function onBoth<T>(
   }
 }
 
-const floats = (bytes: Uint8Array<ArrayBuffer>): Float32Array =>
+/** Bytes as float32. */
+export const floats = (bytes: Uint8Array<ArrayBuffer>): Float32Array =>
   new Float32Array(bytes.slice().buffer);
 
-function givenOf({ kind, count, limit }: TestSlot, i: number): Uint8Array<ArrayBuffer> {
-  if (kind === "numbers") return new Uint8Array(Float32Array.from(numbers(i, count)).buffer);
-  if (kind === "bytes") return Uint8Array.from(integers(i, count, 256));
+/** What a slot is given. Numbers repeat after PERIOD, integers a little earlier. */
+export function givenOf({ kind, count, limit }: TestSlot, i: number): Uint8Array<ArrayBuffer> {
+  if (kind === "numbers") {
+    const all = Float32Array.from(numbers(i, Math.min(count, PERIOD)));
+    return repeated(new Uint8Array(all.buffer), 4 * count);
+  }
+  if (kind === "bytes")
+    return repeated(Uint8Array.from(integers(i, Math.min(count, PERIOD_OF_INTEGERS), 256)), count);
   if (kind === "zeros") return new Uint8Array(count);
   if (kind === "ids")
     return new Uint8Array(BigInt64Array.from(integers(i, count, limit), BigInt).buffer);
   return new Uint8Array(4 * count);
+}
+
+function repeated(data: Uint8Array<ArrayBuffer>, count: number): Uint8Array<ArrayBuffer> {
+  if (count <= data.length) return data;
+  const out = new Uint8Array(count);
+  for (let at = 0; at < count; at += data.length) out.set(data.subarray(0, count - at), at);
+  return out;
 }

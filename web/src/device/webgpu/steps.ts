@@ -192,8 +192,11 @@ export function kernelsOf(plan: Uint8Array): Set<string> {
 const kernelAt = (view: DataView, step: number): string =>
   KERNELS[view.getUint16(step + stepHeader.at.kernel, true)]![0];
 
-/** Reads a plan that the engine has checked. */
-export function partsOf(plan: Uint8Array): PlanParts {
+/**
+ * Reads a plan that the engine has checked.
+ * @param tuned values of tunables, which become parameters; others have their defaults
+ */
+export function partsOf(plan: Uint8Array, tuned: Readonly<Record<string, number>> = {}): PlanParts {
   const view = new DataView(plan.buffer, plan.byteOffset, plan.byteLength);
   const wide = (at: number): number => Number(view.getBigInt64(at, true));
   const { at: head } = planHeader;
@@ -206,7 +209,7 @@ export function partsOf(plan: Uint8Array): PlanParts {
   const known = new Map<string, PlanStep>();
   let at = wide(head.steps_at);
   for (let i = 0; i < count; i++) {
-    steps.push(stepAt(plan, view, at, known));
+    steps.push(stepAt(plan, view, at, known, tuned));
     at += view.getUint32(at + stepHeader.at.step_bytes, true);
   }
   const registers = Array.from(
@@ -244,12 +247,16 @@ export function partsOf(plan: Uint8Array): PlanParts {
   };
 }
 
-/** The step at a byte. known: steps that were read before, one of those that are alike. */
+/**
+ * The step at a byte.
+ * @param known steps that were read before, one of those that are alike
+ */
 function stepAt(
   plan: Uint8Array,
   view: DataView,
   at: number,
   known: Map<string, PlanStep>,
+  tuned: Readonly<Record<string, number>>,
 ): PlanStep {
   const wide = (byte: number): number => Number(view.getBigInt64(byte, true));
   const kernel = kernelAt(view, at);
@@ -287,6 +294,8 @@ function stepAt(
     );
   const contract = SHADERS[kernel];
   const [params, floats] = paramsOf(contract, view, paramsAt, patches);
+  for (const [name, values] of Object.entries(contract?.tune ?? {}))
+    params.set(name, tuned[name] ?? values[0]!);
   const dynamic = [...params.values()].some(follows);
   const memo: Memo = { types: [], texts: new Map() };
   const step = { kernel, contract, params, floats, operands, dynamic, memo };

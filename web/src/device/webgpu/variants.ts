@@ -17,7 +17,6 @@ import {
   applied,
   is_aligned,
   is_fixed,
-  most_of,
   parts_of,
   staged,
   excess as tooMuch,
@@ -207,9 +206,6 @@ export async function loadParts(
 
 // ---- how much a GPU is given at once
 
-/** Operations that are given to a GPU at once. */
-export const mostWork = (): number => most_of(mode.serial);
-
 /**
  * The operations of a step: as its contract declares, or else one for each byte that it
  * touches.
@@ -233,7 +229,7 @@ export function operationsOf(
 }
 
 /**
- * Why steps are too much for one dispatch; "" if they are not.
+ * Why steps are too much for a GPU; "" if they are not.
  * @param steps those of the dispatch; each has a shader
  * @param operations of each
  * @param largest the highest values of the registers
@@ -243,9 +239,8 @@ export function excess(
   operations: readonly number[],
   largest: readonly number[],
 ): string {
-  const counts = steps.map((step) => {
-    const stage = stagesOf(step, largest).at(-1)!;
-    return countOf(stage, valuesOf(step, largest)) * stage.group;
-  });
-  return tooMuch(operations, counts, mostWork());
+  const stages = steps.map((step) => stagesOf(step, largest).at(-1)!);
+  const groups = stages.map((stage, i) => countOf(stage, valuesOf(steps[i]!, largest)));
+  const counts = stages.map(({ group }, i) => groups[i]! * group);
+  return tooMuch(operations, counts, steps.length === 1 ? groups[0]! : 1, mode.serial);
 }

@@ -18,6 +18,7 @@ import { hand } from "../../shared/files/source.ts";
 import { checkFunction, optionsOf } from "../../shared/inputs.ts";
 import { hasLines } from "../../shared/line.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
+import { levelOf, type Priority, USUAL } from "../../shared/priority.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
 import { startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
@@ -45,6 +46,12 @@ export interface SessionOptions extends DeviceChoice {
   flavour?: Flavour | "auto";
   /** Number of compute threads, 1 to 64. Default: `env.threads`. */
   threads?: number;
+  /**
+   * How soon its calls get processors where other pipelines and sessions of the page compute, too.
+   * Default: "user-visible". In the page's
+   * thread (`proxy: false`) it has no effect.
+   */
+  priority?: Priority;
   /**
    * Keep compiled plans in the browser's storage, so that the next visit needs no Python for the
    * same input shapes. Default: `env.cachePlans`.
@@ -106,6 +113,8 @@ export interface SessionOptions extends DeviceChoice {
 export interface RunOptions {
   /** Cancels the run, in loops and between plans: it rejects with {@link Aborted}. */
   signal?: AbortSignal;
+  /** Priority of this call. Default: the session's. */
+  priority?: Priority;
   /**
    * Seed of this run's random numbers: an integer from 0 to 2^63 - 1. Default: follows from the
    * session's seed.
@@ -225,9 +234,10 @@ export class InferenceSession {
     checkFunction("progress_callback", options.progress_callback);
     const proxy = options.proxy ?? env.proxy;
     const device = deviceOf(options, proxy);
+    levelOf(options.priority, USUAL);
     const given = isPackage(file) ? hand(file, "model") : fileOf(file, "model");
     const client: SessionClient = proxy
-      ? await startClient()
+      ? await startClient(options.priority)
       : await InlineClient.load(full(env.inlineUrl));
     try {
       const request: OpenRequest = {
@@ -322,9 +332,10 @@ export class InferenceSession {
     const seed =
       checkSeed(options.seed, "options.seed") ??
       (this.seed === undefined ? undefined : seedOfRun(this.seed, this.runs));
+    levelOf(options.priority, USUAL);
     this.runs++;
     let values: WireValue[] | undefined;
-    while (!values) values = await this.answered(feeds, outputs, seed, options.signal);
+    while (!values) values = await this.answered(feeds, outputs, seed, options);
     const out: Record<string, V> = {};
     for (let i = 0; i < outputs.length; i++)
       out[outputs[i]!] = this.output(values[i]!, feeds, outputs[i]!) as V;
@@ -353,7 +364,7 @@ export class InferenceSession {
     feeds: Record<string, OnnxValue>,
     outputs: readonly string[],
     seed: bigint | undefined,
-    signal: AbortSignal | undefined,
+    { signal, priority }: RunOptions,
   ): Promise<WireValue[] | undefined> {
     const wire: Record<string, WireValue> = {};
     const drop = this.dropped;
@@ -382,7 +393,7 @@ export class InferenceSession {
         return parcel.transfer;
       };
       const answer = await this.limit.within(signal, (signal) =>
-        this.client.call("inference_run", request, { signal, onProgress, onLate, wrap }),
+        this.client.call("inference_run", request, { signal, priority, onProgress, onLate, wrap }),
       );
       this.spare.renew(answer.spare);
       if (answer.device) this.info.device = answer.device;

@@ -84,7 +84,7 @@ export async function openCodec(
   request: LoadRequest,
   { signal, onProgress }: CallOptions & { onProgress?: unknown },
 ): Promise<Codec> {
-  const client = await startClient();
+  const client = await startClient(request.priority);
   try {
     const info = await client.call("graphs_open", request, {
       signal,

@@ -109,7 +109,7 @@ export async function drawingPipeline(
   request: LoadRequest,
   { signal, onProgress }: CallOptions & { onProgress?: unknown },
 ): Promise<TextToImagePipeline> {
-  const client = await startClient();
+  const client = await startClient(request.priority);
   try {
     const transfer =
       typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];

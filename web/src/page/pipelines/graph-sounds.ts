@@ -29,7 +29,7 @@ class Worker {
   ) {}
 
   static async open(request: LoadRequest, { signal, onProgress }: Loading): Promise<Worker> {
-    const client = await startClient();
+    const client = await startClient(request.priority);
     try {
       const listening = { signal, onProgress: onProgress as never };
       const info = await client.call("graphs_open", request, listening);

@@ -93,7 +93,7 @@ export async function graphSpeaker(
   request: LoadRequest,
   { signal, onProgress }: { signal?: AbortSignal; onProgress?: unknown },
 ): Promise<unknown> {
-  const client = await startClient();
+  const client = await startClient(request.priority);
   try {
     const listening = { signal, onProgress: onProgress as never };
     const info = await client.call("graphs_open", request, listening);

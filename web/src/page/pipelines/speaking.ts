@@ -31,7 +31,7 @@ export async function speakingPipeline(
   request: LoadRequest,
   { signal, onProgress }: CallOptions & { onProgress?: unknown },
 ): Promise<TextToSpeechPipeline> {
-  const client = await startClient();
+  const client = await startClient(request.priority);
   try {
     const transfer =
       typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];

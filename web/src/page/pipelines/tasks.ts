@@ -73,7 +73,7 @@ export async function taskPipeline(
   if (request.task === "text-to-speech") return speakingPipeline(request, { signal, onProgress });
   if (request.task === "audio-to-audio")
     return enhancementPipeline(request, { signal, onProgress });
-  const client = await startClient();
+  const client = await startClient(request.priority);
   try {
     const transfer =
       typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];

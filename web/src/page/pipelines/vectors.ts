@@ -6,6 +6,7 @@ import type { Matches, Rows, VectorsInfo } from "../../protocol/vectors.ts";
 import { InputError } from "../../shared/errors.ts";
 import { blobOf, checkList, optionsOf } from "../../shared/inputs.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
+import type { Priority } from "../../shared/priority.ts";
 import { type Client, startClient } from "../client.ts";
 import { env, urls } from "../env.ts";
 import { isTensor, type Tensor } from "../tensor.ts";
@@ -25,6 +26,11 @@ export interface VectorIndexOptions extends CallOptions {
   flavour?: Flavour | "auto";
   /** Compute threads. Default: `env.threads` */
   threads?: number;
+  /**
+   * How soon its calls get processors where other pipelines and sessions of the page compute, too.
+   * Default: "user-visible".
+   */
+  priority?: Priority;
 }
 
 /** A vector that was found. */
@@ -296,8 +302,8 @@ function divided(options: TextIndexOptions): {
   own: VectorIndexOptions;
   rest: Record<string, unknown>;
 } {
-  const { precision, flavour, threads, signal, ...rest } = optionsOf(options);
-  return { own: { precision, flavour, threads, signal }, rest };
+  const { precision, flavour, threads, priority, signal, ...rest } = optionsOf(options);
+  return { own: { precision, flavour, threads, priority, signal }, rest };
 }
 
 /** Vectors of length 1. */
@@ -329,9 +335,9 @@ async function opened(
   source: IndexSource | undefined,
   options: VectorIndexOptions,
 ): Promise<{ index: VectorIndex; texts: string[] | undefined }> {
-  const { precision, flavour, threads, signal } = optionsOf(options);
+  const { precision, flavour, threads, priority, signal } = optionsOf(options);
   const file = source === undefined ? undefined : blobOf(source, "file");
-  const client = await startClient();
+  const client = await startClient(priority);
   try {
     const { info, texts } = await client.call(
       "vectors_open",

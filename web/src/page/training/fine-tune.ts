@@ -15,6 +15,7 @@ import type {
 } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
 import { optionsOf } from "../../shared/inputs.ts";
+import { levelOf, type Priority, USUAL } from "../../shared/priority.ts";
 import { askToPersist } from "../persist.ts";
 import type { ImageTextToTextPipeline } from "../pipelines/asking.ts";
 import type { SpeechRecognitionPipeline, Text2TextPipeline } from "../pipelines/types.ts";
@@ -146,6 +147,11 @@ export interface FineTuneOptions {
    * so far remain in effect, and are saved if there is a checkpoint.
    */
   signal?: AbortSignal;
+  /**
+   * Priority of the updates: with "background", other calls of the page come first. Default: that
+   * of the pipeline.
+   */
+  priority?: Priority;
 }
 
 /**
@@ -190,6 +196,7 @@ const NAMES = [
   "call_options",
   "onStep",
   "signal",
+  "priority",
 ];
 
 /** Replaces the short forms `lora` and `optimizer` by the options that they stand for. */
@@ -376,6 +383,7 @@ export class Trainer {
     if (options.call_options !== undefined && !handle.prepare)
       throw new InputError("texts have no calls", "options.call_options", "Leave it out.");
     options = spelledOut(options, model.info.training ?? []);
+    levelOf(options.priority, USUAL);
     const { checkpoint, signal } = options;
     let { evaluation } = options;
     if (handle.prepare) {
@@ -390,6 +398,7 @@ export class Trainer {
       ...options,
       onStep: undefined,
       signal: undefined,
+      priority: undefined,
       evaluation: typeof evaluation === "string" ? [evaluation] : evaluation,
       checkpoint: typeof checkpoint === "string" ? { name: checkpoint } : checkpoint,
     } as unknown as TrainingFields;
@@ -410,7 +419,11 @@ export class Trainer {
     return this.handle.client.call(
       "train_fit",
       { model: this.handle.model },
-      { signal: this.options.signal, onStep: (event) => this.heard(event) },
+      {
+        signal: this.options.signal,
+        priority: this.options.priority,
+        onStep: (event) => this.heard(event),
+      },
     );
   }
 
@@ -421,7 +434,11 @@ export class Trainer {
    * @throws EngineError if the loss became infinite or NaN; the run's result is discarded
    */
   async step(): Promise<StepEvent> {
-    const event = await this.handle.client.call("train_step", { model: this.handle.model });
+    const event = await this.handle.client.call(
+      "train_step",
+      { model: this.handle.model },
+      { priority: this.options.priority },
+    );
     this.heard(event);
     return event;
   }

@@ -5,6 +5,7 @@ import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { blobOf, checkList, optionsOf } from "../../shared/inputs.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
+import type { Priority } from "../../shared/priority.ts";
 import { checkSeed } from "../../shared/seeds.ts";
 import { type Client, startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
@@ -33,6 +34,11 @@ export interface TrainingSessionOptions extends DeviceChoice {
   flavour?: Flavour | "auto";
   /** Number of compute threads, 1 to 64. Default: `env.threads`. */
   threads?: number;
+  /**
+   * How soon its calls get processors where other pipelines and sessions of the page compute, too.
+   * Default: "user-visible".
+   */
+  priority?: Priority;
   /** Cancels loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
 }
@@ -183,7 +189,7 @@ export class TrainingSession {
     const given = artifacts(files);
     options = optionsOf(options);
     const device = deviceOf(options);
-    const client = await startClient();
+    const client = await startClient(options.priority);
     try {
       return new TrainingSession(
         client,

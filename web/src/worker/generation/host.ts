@@ -14,6 +14,7 @@ import type {
   Verify,
 } from "../../logic/generation/requests.ts";
 import { Pace } from "../../logic/generation/speculation.ts";
+import { pace } from "../../shared/share.ts";
 import type { Choosing, Decoder, GenerationOptions } from "./types.ts";
 
 const listed = <T>(value: T | T[] | undefined): T[] =>
@@ -84,7 +85,7 @@ export class GenerationHost<S> implements Host {
           step = steps.next(logits);
         } else {
           if (performance.now() - last > PATIENCE) {
-            await turn();
+            await pace.breathe();
             last = performance.now();
           }
           step = steps.next();
@@ -165,16 +166,4 @@ export class GenerationHost<S> implements Host {
   end(): void {
     this.options.streamer?.end();
   }
-}
-
-/** Waits for one turn of the event loop. Timers would take at least 4 ms, a message does not. */
-function turn(): Promise<void> {
-  return new Promise((resolve) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
-    port2.postMessage(null);
-  });
 }

@@ -12,6 +12,7 @@ import {
 import type { ValueInfo } from "../../protocol/inference.ts";
 import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
 import { RunSeeds } from "../../shared/seeds.ts";
+import { pace } from "../../shared/share.ts";
 import { tooManyTrips } from "../../shared/trips.ts";
 import type { Pool, PoolBlock } from "./memory.ts";
 import { NodeRun } from "./node.ts";
@@ -414,6 +415,7 @@ export class Driver implements Runner {
     await new Promise((resolve) => {
       setTimeout(resolve, 0);
     });
+    await pace.wait();
     this.breathed = performance.now();
     const end = this.ending(where);
     if (end) throw end;

@@ -9,6 +9,7 @@ import { throwIfAborted } from "../../shared/abort.ts";
 import { Aborted, EngineError, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import type { DeviceInfo } from "../../shared/platform.ts";
+import { LAST, Turns } from "../../shared/turns.ts";
 import { message } from "../../shared/words.ts";
 import type { Progress } from "../files/reports.ts";
 import type { Weights } from "../model/weights.ts";
@@ -82,7 +83,7 @@ export class InferenceService {
   private broken = false;
   /** What the model was opened with. */
   private request: OpenRequest | undefined;
-  private last: Promise<unknown> | undefined;
+  private readonly turns = new Turns();
   /** What the page knows of the device. */
   private told: DeviceInfo | undefined;
   private readonly ended = new AbortController();
@@ -118,12 +119,17 @@ export class InferenceService {
   }
 
   /**
-   * Runs the model, after all earlier calls; again on another device, if a GPU was lost meanwhile.
+   * Runs the model in its turn; again on another device, if a GPU was lost meanwhile.
+   * @param order its place among the calls that wait, see Turns
    * @throws as InferenceModel.run
    */
-  run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<RunAnswer>> {
+  run(request: RunRequest, ending: Ending, warn: Warn, order?: number): Promise<Answer<RunAnswer>> {
+    const { drop } = request;
+    const early = this.turns.idle;
+    // runs that wait may still read them, and come after this one
+    if (!early && drop?.length) void this.drop(drop);
     const work = async (): Promise<Answer<RunAnswer>> => {
-      if (request.drop?.length) this.model?.drop(request.drop);
+      if (early && drop?.length) this.model?.drop(drop);
       if (!this.broken) this.model?.keepCopies(request.feeds);
       if (ending.aborted)
         throw new Aborted("the run was aborted by its signal before it began", "", "");
@@ -134,7 +140,7 @@ export class InferenceService {
         ending,
       );
     };
-    return this.inTurn(work).catch((e: unknown) => {
+    return this.turns.take(work, order).catch((e: unknown) => {
       if (!(e instanceof CopyLost)) throw e;
       return { value: { values: [], spare: [], again: true }, transfer: [] };
     });
@@ -149,7 +155,8 @@ export class InferenceService {
     const { device } = model.info;
     if (device !== this.told) this.told = value.device = device;
     // what fails there is reported by the next run
-    if (model.library.compiled.size) this.inTurn(() => this.improve(warn)).catch(() => undefined);
+    if (model.library.compiled.size)
+      this.turns.take(() => this.improve(warn), LAST).catch(() => undefined);
     return { value, transfer: [...transfer, ...spare] };
   }
 
@@ -251,21 +258,6 @@ export class InferenceService {
     return true;
   }
 
-  /** Executes `work` after all earlier calls; immediately if there are none. */
-  private inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const mine = this.last ? this.last.then(work) : work();
-    const settled: Promise<void> = mine
-      .then(
-        () => undefined,
-        () => undefined,
-      )
-      .then(() => {
-        if (this.last === settled) this.last = undefined;
-      });
-    this.last = settled;
-    return mine;
-  }
-
   /** Bytes of an output that stayed in the engine. */
   async read(id: number): Promise<Answer<Uint8Array<ArrayBuffer>>> {
     const value = await this.opened().read(id);
@@ -274,7 +266,7 @@ export class InferenceService {
 
   /** Frees outputs that stayed in the engine. */
   drop(ids: readonly number[]): Promise<void> {
-    return this.inTurn(async () => this.model?.drop(ids));
+    return this.turns.take(async () => this.model?.drop(ids), LAST);
   }
 
   /** Ends the session and frees the device's memory. */

@@ -19,9 +19,12 @@ const ENTRY = 16; // bytes of ew_page_entry
 const USED = 8; // offset of its `used`
 const ALIGNMENT = 64;
 
-/** Whether a weight can be read expert by expert. */
-function isMixed({ experts = 1, file, sums }: Weight): boolean {
-  return experts > 1 && file === "weights" && sums !== undefined;
+/** Weights that can be read expert by expert: as they lie in a package, or in the model's file. */
+function mixedOf({ weights, files }: Pick<Manifest, "weights" | "files">): Weight[] {
+  return [...weights.values()].filter(
+    ({ experts = 1, file, sums, power }) =>
+      experts > 1 && power === undefined && (sums !== undefined || !files.has(file)),
+  );
 }
 
 /** Bytes of an expert of a weight, as they are kept in memory. */
@@ -34,11 +37,14 @@ function roomOf({ bytes, experts = 1 }: Weight): number {
  * @returns undefined if it has no weights of experts alone, or this thread cannot read files at
  *   once
  */
-export function leastBytes({ weights, training }: Manifest): number | undefined {
-  const all = [...weights.values()];
-  if (training.size || !all.some(isMixed) || typeof FileReaderSync === "undefined")
+export function leastBytes(manifest: Manifest): number | undefined {
+  const mixed = new Set(mixedOf(manifest));
+  if (manifest.training.size || !mixed.size || typeof FileReaderSync === "undefined")
     return undefined;
-  return all.reduce((sum, w) => sum + (isMixed(w) ? roomOf(w) : w.bytes), 0);
+  return [...manifest.weights.values()].reduce(
+    (sum, w) => sum + (mixed.has(w) ? roomOf(w) : w.bytes),
+    0,
+  );
 }
 
 /**
@@ -75,11 +81,16 @@ export async function someWeights(
 }
 
 /** @throws OutOfMemory if the model has to be stored and the browser has no room for it */
-async function checkStorage({ files }: Manifest, found: FoundModel): Promise<void> {
+async function checkStorage({ files, weights }: Manifest, found: FoundModel): Promise<void> {
   if (await found.stored!()) return;
   const { quota = Infinity } = (await navigator.storage?.estimate?.()) ?? {};
-  const end = Math.max(...Array.from(files.values(), ({ offset, bytes }) => offset + bytes));
-  if (end > quota) throw notStored(found.where, ` (${megabytes(end)} of ${megabytes(quota)})`);
+  const ends = new Map<string, number>();
+  const add = (file: string, end: number) => ends.set(file, Math.max(ends.get(file) ?? 0, end));
+  for (const { offset, bytes } of files.values()) add("", offset + bytes); // the package's file
+  for (const { file, offset, bytes } of weights.values())
+    if (!files.has(file)) add(file, offset + bytes);
+  const size = [...ends.values()].reduce((a, b) => a + b, 0);
+  if (size > quota) throw notStored(found.where, ` (${megabytes(size)} of ${megabytes(quota)})`);
 }
 
 function notStored(where: string, why = ""): OutOfMemory {
@@ -95,7 +106,7 @@ class Experts implements SomeExperts {
   readonly bytes: number;
   private readonly paged = new Map<string, PagedWeight>();
   private readonly memory: Buffer[] = [];
-  private source: StoredWeights | undefined;
+  private sources: StoredWeights | undefined;
   /** For a piece whose checksum is computed. */
   private readonly piece: Buffer;
 
@@ -106,11 +117,11 @@ class Experts implements SomeExperts {
    */
   constructor(
     private readonly device: Device,
-    { weights }: Pick<Manifest, "weights">,
+    manifest: Pick<Manifest, "weights" | "files">,
     budget: number,
     private readonly where: string,
   ) {
-    const mixed = [...weights.values()].filter(isMixed);
+    const mixed = mixedOf(manifest);
     const all = mixed.reduce((sum, w) => sum + roomOf(w) * w.experts!, 0);
     const allocate = (bytes: number, what: string, unset: boolean) => {
       this.memory.push(device.allocate(bytes, what, unset));
@@ -140,8 +151,8 @@ class Experts implements SomeExperts {
   }
 
   async open(stored: () => Promise<StoredWeights | undefined>): Promise<void> {
-    this.source = await stored();
-    if (!this.source) throw notStored(this.where);
+    this.sources = await stored();
+    if (!this.sources) throw notStored(this.where);
   }
 
   free(): void {
@@ -151,11 +162,12 @@ class Experts implements SomeExperts {
   }
 
   /**
-   * Reads a part of a weight at once, and compares the pieces that it lies in with their checksums
-   * when they are first read: a file that changes afterwards cannot be read any more.
+   * Reads a part of a weight at once, and compares the pieces that it lies in with their checksums,
+   * if it has some, when they are first read: a file that changes afterwards cannot be read any
+   * more.
    */
   private readonly read = (
-    { name, offset, bytes: size, sums = [] }: Weight,
+    { name, file, offset, bytes: size, sums }: Weight,
     verified: Set<number>,
     begin: number,
     target: Buffer,
@@ -163,13 +175,19 @@ class Experts implements SomeExperts {
   ): void => {
     const { device, piece: room } = this;
     const end = begin + length;
+    if (!sums) {
+      const data = this.bytesAt(file, offset + begin, length);
+      device.write(target, data);
+      free(data.buffer);
+      return;
+    }
     for (let piece = Math.floor(begin / PIECE); piece * PIECE < end; piece++) {
       const from = piece * PIECE;
       const to = Math.min(from + PIECE, size);
       const [low, high] = [Math.max(from, begin), Math.min(to, end)];
       const known = verified.has(piece);
       const start = known ? low : from;
-      const data = this.bytesAt(offset + start, (known ? high : to) - start);
+      const data = this.bytesAt(file, offset + start, (known ? high : to) - start);
       if (!known) {
         device.write(room, data);
         if (device.checksum!(room, 0, data.length) !== sums[piece])
@@ -181,13 +199,13 @@ class Experts implements SomeExperts {
     }
   };
 
-  /** Bytes of the part `weights`. @throws ModelError */
-  private bytesAt(offset: number, bytes: number): Uint8Array<ArrayBuffer> {
-    const { file, at } = this.source!;
+  /** Bytes of a file of weights. @throws ModelError */
+  private bytesAt(file: string, offset: number, bytes: number): Uint8Array<ArrayBuffer> {
+    const { blob, at } = this.sources!.get(file)!;
     const begin = at + offset;
     let why: string;
     try {
-      const data = new FileReaderSync().readAsArrayBuffer(file.slice(begin, begin + bytes));
+      const data = new FileReaderSync().readAsArrayBuffer(blob.slice(begin, begin + bytes));
       if (data.byteLength === bytes) return new Uint8Array(data);
       why = `it ends at byte ${begin + data.byteLength}, ${begin + bytes} are required`;
     } catch (e) {

@@ -79,8 +79,8 @@ export interface FoundModel {
     ready?: (files: Map<string, Uint8Array>) => void,
   ): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
   /**
-   * As `fill`, where some weights are not among the extents: they are read from the file that
-   * `stored` then is. Undefined where the source keeps no file.
+   * As `fill`, where some weights are not among the extents: they are read from the files that
+   * `stored` then has. Undefined where a source keeps no file.
    */
   fillSome?: FoundModel["fill"];
   stored?: () => Promise<StoredWeights | undefined>;
@@ -108,8 +108,8 @@ export async function fromPackage(source: ByteSource, job: Job): Promise<FoundMo
     return finished(await openPackage(job.blob(file, source.name)), ...all);
   };
   const stored = async () => {
-    const file = await source.asFile?.();
-    return file && { file, at: opened.weightsAt };
+    const blob = await source.asFile?.();
+    return blob && new Map([["weights", { blob, at: opened.weightsAt }]]);
   };
   return {
     manifest: opened.manifest,

@@ -17,11 +17,8 @@ interface PlanOf {
   where: string;
 }
 
-/** The part `weights` of a package in a file, from byte `at` on. */
-export interface StoredWeights {
-  file: Blob;
-  at: number;
-}
+/** Files of weights by name: each in a blob, from byte `at` on. */
+export type StoredWeights = ReadonlyMap<string, { blob: Blob; at: number }>;
 
 /** Weights of experts, of which some are in memory (experts.ts). */
 export interface SomeExperts {
@@ -29,7 +26,7 @@ export interface SomeExperts {
   readonly bytes: number;
   /** The pages of a weight; undefined: all of it is in memory. */
   of(name: string): Pages | undefined;
-  /** Finds the file that experts are read from. @throws OutOfMemory if it is not stored */
+  /** Finds the files that experts are read from. @throws OutOfMemory if it is not stored */
   open(stored: () => Promise<StoredWeights | undefined>): Promise<void>;
   /** Frees their memory. */
   free(): void;

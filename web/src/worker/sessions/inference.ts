@@ -40,6 +40,7 @@ export function inferenceMethods(scope: Scope): HandlersOf<"inference"> {
           request,
           call.signal,
           sessionWarnings((progress) => call.send({ progress })),
+          call.order,
         ),
       ),
     inference_read: ({ id }, call) => moved(call, opened().read(id)),

@@ -4,6 +4,7 @@ import { check_tokenizers } from "../../logic/generation/draft.ts";
 import type { TokenScore } from "../../logic/openai/answers.ts";
 import type { Generated, GenerateRequest } from "../../protocol/generation.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
+import { LAST } from "../../shared/turns.ts";
 import type { Call, Handlers, Scope } from "../calls.ts";
 import { loadModel } from "../model/load.ts";
 import type { Model } from "../model/model.ts";
@@ -64,7 +65,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
         const read = (await model?.decoder.readAhead()) || model?.assistant?.decoder.readAhead();
         if (await read) readAhead(id);
       };
-      void scope.turn(id, read).catch(() => undefined); // nobody waits for it
+      void scope.turn(id, read, LAST).catch(() => undefined); // nobody waits for it
     }, IDLE);
   }
 
@@ -102,7 +103,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
     generate(request, call) {
       clearTimeout(idle);
       return scope
-        .turn(request.model, () => generate(request, call))
+        .turn(request.model, () => generate(request, call), call.order)
         .finally(() => readAhead(request.model));
     },
     clear: ({ model }) => scope.turn(model, () => scope.model(model).decoder.clearCache()),

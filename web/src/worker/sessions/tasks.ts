@@ -30,21 +30,25 @@ export function taskMethods(scope: Scope): HandlersOf<"task"> {
       };
       return task.info;
     },
-    task_call: (request, { signal, send, move }) =>
-      scope.turn(0, async () => {
-        throwIfAborted(signal);
-        const { runTask } = await import("../pipelines/index.ts");
-        const { value, transfer } = await runTask(task!, request, signal, {
-          streams: request.streams,
-          text: (text, end) => send({ text, end }),
-          send: (name, value) => send({ event: { name, value } }),
-        });
-        move(transfer);
-        return value;
-      }),
-    async task_feed(request, { signal }) {
+    task_call: (request, { signal, send, move, order }) =>
+      scope.turn(
+        0,
+        async () => {
+          throwIfAborted(signal);
+          const { runTask } = await import("../pipelines/index.ts");
+          const { value, transfer } = await runTask(task!, request, signal, {
+            streams: request.streams,
+            text: (text, end) => send({ text, end }),
+            send: (name, value) => send({ event: { name, value } }),
+          });
+          move(transfer);
+          return value;
+        },
+        order,
+      ),
+    async task_feed(request, { signal, order }) {
       const { feedTask } = await import("../pipelines/index.ts");
-      return feedTask(task!, request, (work) => scope.turn(0, work), signal);
+      return feedTask(task!, request, (work) => scope.turn(0, work, order), signal);
     },
     task_head: (request, { signal }) =>
       scope.turn(0, async () => {
@@ -66,13 +70,17 @@ export function drawMethods(scope: Scope): HandlersOf<"draw"> {
       drawing.moved = (device) => scope.post({ device });
       return drawing.info;
     },
-    draw_call: (request, { signal, send, move }) =>
-      scope.turn(0, async () => {
-        throwIfAborted(signal);
-        const { draw } = await import("../pipelines/diffusion/index.ts");
-        const made = await draw(drawing!, request, signal, (progress) => send({ progress }));
-        move(made.pictures.map(({ data }) => data.buffer));
-        return made;
-      }),
+    draw_call: (request, { signal, send, move, order }) =>
+      scope.turn(
+        0,
+        async () => {
+          throwIfAborted(signal);
+          const { draw } = await import("../pipelines/diffusion/index.ts");
+          const made = await draw(drawing!, request, signal, (progress) => send({ progress }));
+          move(made.pictures.map(({ data }) => data.buffer));
+          return made;
+        },
+        order,
+      ),
   };
 }

@@ -69,9 +69,9 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
       const { chooseProgram, preview } = await import("../training/index.ts");
       return preview(model, chooseProgram(model, adapter), data, count);
     },
-    train_fit: async ({ model }, { signal, send }) =>
+    train_fit: async ({ model }, { signal, send, order }) =>
       (await training(model)).fit(
-        (work) => scope.turn(model, work),
+        (work) => scope.turn(model, work, order),
         (step) => send({ step }),
         signal,
       ),

@@ -8,9 +8,9 @@ import { type Pair, pairs_of } from "../../logic/training/pairs.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { InputError, PackageError } from "../../shared/errors.ts";
+import { pace } from "../../shared/share.ts";
 import type { Asked, Encoded, Features, FeedFeatures, Learner } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
-import { macrotask } from "./macrotask.ts";
 import type { RunSettings } from "./run-options.ts";
 
 const [STATES, MASK] = ["encoder_hidden_states", "encoder_attention_mask"];
@@ -70,7 +70,7 @@ export async function readPairs(
       const [example, source] = "whole" in one ? seen(one, pair) : checked(one, pair);
       examples.push(example);
       sources.push(source);
-      await macrotask();
+      await pace.breathe();
     }
     const kept = kept_rows(examples, program.sequence, pad, where);
     report ??= kept.report;

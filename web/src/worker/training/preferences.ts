@@ -8,7 +8,7 @@ import {
 } from "../../logic/training/preferences.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { drive } from "../../shared/drive.ts";
-import { macrotask } from "./macrotask.ts";
+import { pace } from "../../shared/share.ts";
 import type { Data } from "./read-data.ts";
 import type { RunSettings } from "./run-options.ts";
 import type { Session } from "./session.ts";
@@ -61,7 +61,7 @@ export async function refer(
   const { batch } = session.program;
   const answers = preferenceAnswers(session, pad);
   const answer = async (request: Score) => {
-    await macrotask(); // an abort is a message
+    await pace.breathe(); // an abort is a message
     throwIfAborted(signal);
     return answers(request);
   };

@@ -16,9 +16,9 @@ import type { TrainingFields, TrainingRecord } from "../../protocol/training.ts"
 import { throwIfAborted } from "../../shared/abort.ts";
 import { drive } from "../../shared/drive.ts";
 import { InputError } from "../../shared/errors.ts";
+import { pace } from "../../shared/share.ts";
 import type { FeedFeatures, Learner } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
-import { macrotask } from "./macrotask.ts";
 import { readPairs, type Source } from "./pairs.ts";
 import { answerOf, endOf, examplesOf } from "./records.ts";
 import type { RunSettings } from "./run-options.ts";
@@ -78,7 +78,7 @@ async function readPreferences(
       throwIfAborted(signal);
       const steps = compared(record, loss, end, `${where}, record ${i + 1}`);
       examples.push(...(await drive(steps, answer)));
-      if (i % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
+      if (i % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await pace.breathe();
     }
     const block = comparisons(program) * options.gradient_accumulation_steps;
     const [units, found] = units_of(examples, loss, program.sequence, pad, block, where);
@@ -178,7 +178,7 @@ export async function readData(
       throwIfAborted(signal);
       // an empty text yields no tokens, not even special ones
       if (text) ids.push(tokenizer.encode(text, true));
-      if (ids.length % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
+      if (ids.length % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await pace.breathe();
     }
     return rows_of_texts(ids, program.sequence, end ?? null, pad, where, packing);
   };
@@ -217,7 +217,7 @@ async function readTaught(
         examples.push(one);
         parts.push(told(record, one, sequence, topK, vocabulary, at));
       }
-      if (i % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
+      if (i % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await pace.breathe();
     }
     const kept = kept_rows(examples, sequence, pad, where);
     report ??= kept.report;

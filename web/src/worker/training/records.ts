@@ -19,10 +19,10 @@ import type { TrainingRecord } from "../../protocol/training.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { drive } from "../../shared/drive.ts";
 import { InputError } from "../../shared/errors.ts";
+import { pace } from "../../shared/share.ts";
 import type { Learner } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { macrotask } from "./macrotask.ts";
 
 const AT_ONCE = 64; // records before messages are handled
 
@@ -69,7 +69,7 @@ export async function examplesOf(
     if (signal) throwIfAborted(signal);
     const steps = make(record, template, end, program.sequence, `${where}, record ${i + 1}`);
     examples.push(...(await drive(steps, answer)));
-    if (i % AT_ONCE === AT_ONCE - 1) await macrotask();
+    if (i % AT_ONCE === AT_ONCE - 1) await pace.breathe();
   }
   return examples;
 }

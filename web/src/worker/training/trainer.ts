@@ -33,13 +33,13 @@ import { throwIfAborted } from "../../shared/abort.ts";
 import type { RunRecord } from "../../shared/checkpoints/checkpoint.ts";
 import { drive } from "../../shared/drive.ts";
 import { InputError } from "../../shared/errors.ts";
+import { pace } from "../../shared/share.ts";
 import { message } from "../../shared/words.ts";
 import type { Learner } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
 import type { RunFacts } from "./adapters.ts";
 import { adaptersOf } from "./adapters-of.ts";
 import { Anchor } from "./anchor.ts";
-import { macrotask } from "./macrotask.ts";
 import { sourceFeeds } from "./pairs.ts";
 import { batchOf, preferenceAnswers, refer } from "./preferences.ts";
 import { comparisons, type Data, orderOf, readData, toldFeeds, updatesOf } from "./read-data.ts";
@@ -468,7 +468,7 @@ export class TrainingRun {
       if (signal.aborted) return false; // while a GPU was replaced
       throw e;
     }
-    await macrotask();
+    await pace.breathe();
     return true;
   }
 

@@ -148,7 +148,7 @@ export async function fromPlace(
   if (stored) for (const [name, source] of sources) kept.set(name, await lasting(job, source));
   if (stored)
     return {
-      ...fromCache(stored, kept, texts, dtypeOf(graphs), key, first),
+      ...fromCache(job, stored, kept, texts, dtypeOf(graphs), key, first),
       beside: addressed(urlBeside),
       onnx: () => downloadAll(downloads, first, sources, texts),
     };
@@ -258,7 +258,10 @@ async function fromFiles(
     const cached = await findCompiled(key, files);
     const opened = cached && (await openPackage(cached, true));
     if (opened)
-      return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), ...also };
+      return {
+        ...fromCache(job, opened, blobSources(job, files), texts, dtype, key, graph),
+        ...also,
+      };
   }
   const compiled = await compile(job, graphs, files, targetOf(await device), from.fetchMissing);
   job.end();
@@ -272,7 +275,7 @@ async function fromFiles(
   const opened = await openPackage(new BlobSource(made, graph), true);
   if (key) await keepCompiled(key, made, job.warn);
   return {
-    ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph),
+    ...fromCache(job, opened, blobSources(job, files), texts, dtype, key, graph),
     origin: "compiled",
     compileMs: ms.pyodide + ms.compile,
     ...also,
@@ -352,6 +355,7 @@ function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource
 
 /** A package whose weights are in the model's files. */
 function fromCache(
+  job: Job,
   opened: OpenPackage,
   sources: Map<string, ByteSource>,
   texts: Texts,
@@ -360,14 +364,39 @@ function fromCache(
   where: string,
 ): FoundModel {
   const { manifest } = opened;
-  const fill: FoundModel["fill"] = async (extents, ready) => {
+  const fillFrom = async (
+    from: Map<string, ByteSource>,
+    ...[extents, ready]: Parameters<FoundModel["fill"]>
+  ) => {
     try {
-      await fillBeside(opened, extents, sources, where, ready);
+      await fillBeside(opened, extents, from, where, ready);
     } catch (e) {
       if (key && isEdgewise(e) && e instanceof PackageError) await forgetCompiled(key);
       throw e;
     }
     return { files: opened.files, texts: new Map([...textsOf(opened), ...texts]) };
   };
-  return { manifest, where, origin: "cache", dtype, compileMs: 0, ahead: opened.ahead, fill };
+  const fillSome: FoundModel["fill"] = async (...all) => {
+    const from = new Map(sources);
+    for (const [name, source] of sources) {
+      const file = await source.asFile?.();
+      if (file && !(source instanceof BlobSource)) from.set(name, job.blob(file, name));
+    }
+    return fillFrom(from, ...all);
+  };
+  const stored = async () => {
+    const found = new Map<string, { blob: Blob; at: number }>();
+    for (const [name, source] of sources) {
+      const blob = await source.asFile?.();
+      if (!blob) return undefined;
+      found.set(name, { blob, at: 0 });
+    }
+    return found;
+  };
+  const kept = [...sources.values()].every((source) => source.asFile);
+  return {
+    ...{ manifest, where, origin: "cache", dtype, compileMs: 0, ahead: opened.ahead },
+    fill: (...all) => fillFrom(sources, ...all),
+    ...(kept ? { fillSome, stored } : {}),
+  };
 }

@@ -5,11 +5,11 @@
 import type { Device } from "../../../device/device.ts";
 import { throwIfAborted } from "../../../shared/abort.ts";
 import { EngineError, OutOfMemory } from "../../../shared/errors.ts";
+import { pace } from "../../../shared/share.ts";
 import { message } from "../../../shared/words.ts";
 import type { Learner } from "../../model/model.ts";
 import type { Weights } from "../../model/weights.ts";
 import { adaptersOf } from "../adapters-of.ts";
-import { macrotask } from "../macrotask.ts";
 import type { Rebuilding, Session } from "../session.ts";
 import { Backup, TRIES } from "./backup.ts";
 
@@ -161,7 +161,7 @@ export class Recovery implements Rebuilding {
     const { run } = this;
     for (; this.at < run.step && !this.signal?.aborted; this.at++) {
       await run.update(this.at);
-      await macrotask();
+      await pace.breathe();
     }
     if (this.at < run.step) run.rollBack(this.at);
     this.broken = undefined;

@@ -1,0 +1,133 @@
+// A worker's share of the processors: what the page tells it, and how it waits for its turn.
+
+/** What the page writes in the cell of a worker while no other one computes. */
+export const ALL = 0x7fffffff;
+
+/**
+ * What the page and this worker know of each other. An isolated page and its worker share `cell`,
+ * which has the number of threads that may run; `report` tells the page how many threads an engine
+ * has.
+ */
+export const shares: {
+  cell: Int32Array<SharedArrayBuffer> | undefined;
+  report(threads: number): void;
+} = { cell: undefined, report: () => undefined };
+
+/** Milliseconds that work without a share may go on after a wait, and that it waits at most. */
+const RUNS_MS = 5;
+const WAITS_MS = 95;
+
+/** Steps of a plan between two looks at the cell: at first, and at most. */
+const STEPS = 16;
+const MAX_STEPS = 256;
+/** Milliseconds that lie between two looks at least, and at most where the steps allow it. */
+const OFTEN_MS = 0.5;
+const SELDOM_MS = 2;
+
+/**
+ * The share of an engine. Work that has none waits between steps, while others of a higher priority
+ * have the processors, but gets at least a twentieth of the time, however long they go on.
+ */
+export class Share {
+  private now = ALL;
+  private steps = 0;
+  private each = STEPS;
+  private looked = 0;
+  private until = 0;
+
+  /** @param set sets how many threads run, and after how many steps a run returns (0: never) */
+  constructor(private readonly set: (threads: number, steps: number) => void) {}
+
+  /** Called before a run. */
+  begin(): void {
+    const { cell } = shares;
+    if (!cell) return;
+    const share = Atomics.load(cell, 0);
+    if (share !== ALL) this.looked = performance.now();
+    this.obey(share);
+  }
+
+  /** Called where a run returned: waits, if it has no share. */
+  turn(): void {
+    const cell = shares.cell!;
+    const now = performance.now();
+    const ms = now - this.looked;
+    if (ms > SELDOM_MS) this.each = Math.max(1, this.each >> 1);
+    else if (ms < OFTEN_MS) this.each = Math.min(MAX_STEPS, 2 * this.each);
+    if (Atomics.load(cell, 0) === 0 && now >= this.until) {
+      Atomics.wait(cell, 0, 0, WAITS_MS);
+      this.until = performance.now() + RUNS_MS;
+    }
+    this.looked = performance.now();
+    this.obey(Atomics.load(cell, 0));
+  }
+
+  private obey(share: number): void {
+    const steps = share === ALL ? 0 : this.each;
+    if (share === this.now && steps === this.steps) return;
+    this.now = share;
+    this.steps = steps;
+    this.set(Math.max(1, share), steps);
+  }
+}
+
+/** The same without shared memory: by messages, which are received between pieces of work. */
+export class Pace {
+  private waits = false;
+  private wake: (() => void) | undefined;
+  private since = 0;
+
+  /** Whether others have the processors. */
+  set(waits: boolean): void {
+    this.waits = waits;
+    if (!waits) this.hurry();
+  }
+
+  /** Ends a wait: a call was aborted. */
+  hurry(): void {
+    this.wake?.();
+  }
+
+  /** Lets the event loop handle messages, then waits. */
+  async breathe(): Promise<void> {
+    await macrotask();
+    await this.wait();
+  }
+
+  /**
+   * Waits while others have the processors: at most 19 times as long as the work since the last
+   * wait took.
+   */
+  async wait(): Promise<void> {
+    if (this.waits) {
+      const ms = ((performance.now() - this.since) * WAITS_MS) / RUNS_MS;
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, Math.min(ms, MAX_WAIT_MS));
+        this.wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.wake = undefined;
+    }
+    this.since = performance.now();
+  }
+}
+
+/** Milliseconds that a piece of work waits at most. */
+const MAX_WAIT_MS = 2000;
+
+/** The pace of this thread. */
+export const pace = new Pace();
+
+/** Waits for one turn of the event loop. Timers would take at least 4 ms, a message does not. */
+function macrotask(): Promise<void> {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}

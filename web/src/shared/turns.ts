@@ -1,0 +1,58 @@
+// Tasks that cannot run at the same time.
+
+/** How many later tasks may overtake one: so each has its turn, whatever follows. */
+const PATIENCE = 8;
+
+/** The place of a task after all others, those that come later, too. */
+export const LAST = 9;
+
+interface Waiting {
+  order: number;
+  overtaken: number;
+  start(): void;
+}
+
+/** Tasks that run one after the other: of those that wait, the earliest of the least `order`. */
+export class Turns {
+  private readonly waiting: Waiting[] = [];
+  private busy = false;
+
+  /** Whether a task would run at once. */
+  get idle(): boolean {
+    return !this.busy;
+  }
+
+  /**
+   * Runs a task in its turn; at once if there is no other. A failed task does not affect the next.
+   * @returns the task's result
+   */
+  take<T>(work: () => T | Promise<T>, order = 0): Promise<T> {
+    if (!this.busy) return this.run(work);
+    return new Promise((resolve) => {
+      this.waiting.push({ order, overtaken: 0, start: () => resolve(this.run(work)) });
+    });
+  }
+
+  private async run<T>(work: () => T | Promise<T>): Promise<T> {
+    this.busy = true;
+    try {
+      return await work();
+    } finally {
+      this.busy = false;
+      this.next();
+    }
+  }
+
+  private next(): void {
+    const { waiting } = this;
+    if (!waiting.length) return;
+    let at = waiting.findIndex(({ overtaken }) => overtaken >= PATIENCE);
+    if (at < 0) {
+      at = 0;
+      for (let i = 1; i < waiting.length; i++) if (waiting[i]!.order < waiting[at]!.order) at = i;
+    }
+    for (let i = 0; i < at; i++) waiting[i]!.overtaken++;
+    const [first] = waiting.splice(at, 1);
+    first!.start();
+  }
+}
