@@ -43,7 +43,7 @@ async function measure(): Promise<void> {
   }
 }
 
-function show({ adapter, test, cases, left, ...rest }: GpuReport): void {
+function show({ adapter, test, cases, variants, left, ...rest }: GpuReport): void {
   const wrong = [...test, ...cases].filter(({ right }) => !right).map(({ name }) => name);
   const others = Object.keys(left).length;
   $("verdict").textContent = [
@@ -56,22 +56,32 @@ function show({ adapter, test, cases, left, ...rest }: GpuReport): void {
   $("figure-drift").textContent = `${rest.drift.toFixed(2)} × the time`;
   $("figure-threads").textContent = String(rest.engine.threads);
   $("rows").replaceChildren(
-    ...cases.map(({ name, gpu_ms, wasm_ms, gops, gbs, right, difference }) => {
-      const row = document.createElement("tr");
+    ...cases.map((one) => {
+      const { name, gpu_ms, wasm_ms, gops, gbs } = one;
       const speed = gops ? `${gops.toFixed(1)} G operations/s` : `${gbs.toFixed(1)} GB/s`;
-      const result = right ? "right" : `wrong by ${difference?.toPrecision(2) ?? "no number"}`;
-      const values = [ms(gpu_ms), ms(wasm_ms), (wasm_ms / gpu_ms).toFixed(2), speed, result];
-      const head = document.createElement("th");
-      head.scope = "row";
-      head.textContent = name;
-      row.append(head, ...values.map(cell));
-      return row;
+      return row(name, ms(gpu_ms), ms(wasm_ms), (wasm_ms / gpu_ms).toFixed(2), speed, result(one));
     }),
+    ...variants.map((one) =>
+      row(one.name, one.ms ? ms(one.ms) : "", "", "", one.chosen ? "used" : "", result(one)),
+    ),
   );
   $("cases").hidden = false;
   $<HTMLTextAreaElement>("json").value = text();
   $("whole").hidden = false;
   for (const name of ["copy", "save"]) input(name).disabled = false;
+}
+
+function result({ right, difference }: GpuReport["cases" | "variants"][number]): string {
+  return right ? "right" : `wrong by ${difference?.toPrecision(2) ?? "no number"}`;
+}
+
+function row(name: string, ...values: string[]): HTMLTableRowElement {
+  const made = document.createElement("tr");
+  const head = document.createElement("th");
+  head.scope = "row";
+  head.textContent = name;
+  made.append(head, ...values.map(cell));
+  return made;
 }
 
 function cell(words: string): HTMLTableCellElement {

@@ -27,6 +27,17 @@ export interface GpuCase extends GpuComparison {
   compile_ms: number;
 }
 
+/**
+ * A value of a tunable of shaders that was tried. The default counts as right: it is in the test
+ * before the first use, and may be more exact than the engine.
+ */
+export interface GpuTrial extends GpuComparison {
+  /** Milliseconds of a run; 0: it was not measured. */
+  ms: number;
+  /** Whether it is the fastest right one, and so used. */
+  chosen: boolean;
+}
+
 /** What a GPU computes rightly, and how fast it is. Sent as JSON. */
 export interface GpuReport {
   /** Of Edgewise. */
@@ -57,6 +68,8 @@ export interface GpuReport {
   /** Milliseconds of the test of a GPU. */
   test_ms: number;
   cases: GpuCase[];
+  /** The variants of shaders, `NAME value`, the default first. */
+  variants: GpuTrial[];
   /** Names of the cases that failed, and why, or that there was no time for. */
   left: Record<string, string>;
   /** Microseconds of one dispatch in a row of many. */

@@ -52,10 +52,12 @@ class TestGraph:
         self.kinds[name] = (kind, limit)
         return self.bound.state(name, dtype, list(shape))
 
-    def product(self, rows: int, k: int, n: int) -> Value:
-        """Rows times the plan's weight of k rows and n columns of 4 bits, in blocks of 32."""
+    def product(self, rows: int, k: int, n: int, **more: int) -> Value:
+        """Rows times the plan's weight of k rows and n columns of 4 bits, in blocks of 32. more:
+        attributes of the operator.
+        """
         w = self.bytes("w4", n, k // BLOCK, BLOCK // 2)
-        sizes = {"K": k, "N": n, "bits": 4, "block_size": BLOCK}
+        sizes = {"K": k, "N": n, "bits": 4, "block_size": BLOCK, **more}
         x, scales = self.floats(f"n{rows}", rows, k), self.floats("s4", n * (k // BLOCK))
         return self.g.op("MatMulNBits", x, w, scales, domain="com.microsoft", **sizes)
 

@@ -14,9 +14,21 @@ from ..plan import Plan
 from .gen.shaders import TUNABLES
 from .self_test import TestGraph, tested_plan
 
+
+def _attention(of: TestGraph, queries: int, keys: int, causal: int) -> Value:
+    q, k, v = (
+        of.floats(name, 1, count, 512) for name, count in (("q", queries), ("k", keys), ("v", keys))
+    )
+    attrs = {"num_heads": 8, "unidirectional": causal, "domain": "com.microsoft"}
+    return of.g.op("MultiHeadAttention", q, k, v, **attrs)
+
+
 CASES: dict[str, Callable[[TestGraph], Value]] = {
     "WIDE": lambda of: of.product(1, 2080, 6142),
     "TILE": lambda of: of.product(125, 544, 2046),
+    "BYTES": lambda of: of.product(125, 544, 2046, accuracy_level=4),
+    "LANES": lambda of: _attention(of, 1, 2045, 0),
+    "QUERIES": lambda of: _attention(of, 253, 253, 1),
 }
 """{tunable: function that makes a node of its kernel}"""
 

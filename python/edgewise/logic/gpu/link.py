@@ -45,6 +45,18 @@ NO_DOT = (
     " + v.z * (bitcast<i32>(w_ << 8u) >> 24u) + v.w * (bitcast<i32>(w_) >> 24u); }"
 )
 
+DOT_OF_PACKED = "fn dot_of_packed(v: u32, w_: u32) -> i32 { return dot4I8Packed(v, w_); }"
+NO_DOT_OF_PACKED = (
+    "fn dot_of_packed(v: u32, w_: u32) -> i32 { let s = vec4u(24u, 16u, 8u, 0u);"
+    " let x = (bitcast<vec4i>(vec4u(v) << s) >> vec4u(24u))"
+    " * (bitcast<vec4i>(vec4u(w_) << s) >> vec4u(24u)); return x.x + x.y + x.z + x.w; }"
+)
+
+
+def packed_dots(dots: bool) -> str:
+    """The function `dot_of_packed`. dots: whether WGSL has products of four packed bytes."""
+    return DOT_OF_PACKED if dots else NO_DOT_OF_PACKED
+
 
 def declarations(columns: int, together: int, dots: bool) -> dict[str, str]:
     """What shaders may refer to besides the contract of their kernel.
@@ -57,6 +69,7 @@ def declarations(columns: int, together: int, dots: bool) -> dict[str, str]:
         "PANEL": f"const PANEL = {columns}u;",
         "TOGETHER": f"const TOGETHER = {together}u;",
         "dot_of_bytes": DOT if dots else NO_DOT,
+        "dot_of_packed": packed_dots(dots),
     }
 
 

@@ -59,7 +59,7 @@ def rounds_of(times: Sequence[float], left: float) -> int:
 
 def fastest(trials: Sequence[Trial]) -> int:
     """The value to use: the fastest right one, or the first, the default, unless another one takes
-    WORTH of its time or less.
+    WORTH of its time or less. The default was tested before.
     """
     default = trials[0]
     found = default.value

@@ -4,6 +4,7 @@
 import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
 import { SHADERS } from "../../gen/shaders.ts";
+import { packed_dots } from "../../logic/gpu/link.ts";
 import { Pace } from "../../logic/gpu/pace.ts";
 import type { Program } from "../../logic/gpu/wgsl.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
@@ -15,7 +16,7 @@ import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
-import { Gpu } from "./gpu.ts";
+import { Gpu, hasDots } from "./gpu.ts";
 import { Arenas, GpuMemory, type GpuRange, noMemory } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
@@ -44,7 +45,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
   readonly pace: Pace;
   readonly texts = new Map<string, Program>();
-  readonly machine = new Map<string, string>();
+  readonly machine = new Map([["dot_of_packed", packed_dots(hasDots())]]);
   runs = 0;
   /** Why it was chosen, by `auto`. */
   why = "";

@@ -22,6 +22,10 @@ const WANTED = [
   "maxComputeWorkgroupStorageSize",
 ] as const;
 
+/** Whether the browser's WGSL has products of four packed bytes. */
+export const hasDots = (): boolean =>
+  !!navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product");
+
 /** A device of WebGPU. */
 export class Gpu {
   /** Why it can no longer be used, once it was lost. */

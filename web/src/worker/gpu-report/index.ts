@@ -4,14 +4,18 @@ import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { gpuPart } from "../../device/open.ts";
 import type { GpuDevice } from "../../device/webgpu/device.ts";
 import { onBoth } from "../../device/webgpu/self-test.ts";
+import { trialsOf } from "../../device/webgpu/tuning.ts";
 import { CASES, type ReportCase } from "../../gen/gpu_report.ts";
 import { PLAN, SLOTS } from "../../gen/self_test.ts";
+import { TUNINGS, type Tuning } from "../../gen/tuned.ts";
 import { TOLERANCE } from "../../logic/gpu/self_test.ts";
+import { fastest } from "../../logic/gpu/tuning.ts";
 import type {
   GpuCase,
   GpuComparison,
   GpuReport,
   GpuReportRequest,
+  GpuTrial,
 } from "../../protocol/gpu-report.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError } from "../../shared/errors.ts";
@@ -24,6 +28,8 @@ const DISPATCHES = 10_000;
 /** A GPU in software gets as many as it can do in this time. */
 const DISPATCHES_MS = 10_000;
 const READS = 15;
+/** For the values of a tunable. */
+const TRIALS_MS = 2000;
 
 /** Given to the page while it is made. */
 export type Told = (event: { done: number; total: number; name: string }) => void;
@@ -43,7 +49,8 @@ export async function reportOf(
   const options = { ...urls, flavour, threads, full: true, device: "webgpu" as const };
   const gpu = await GpuDevice.open(options, false);
   try {
-    const total = CASES.length + 2;
+    const tunings = gpu.gpu.software ? [] : TUNINGS; // which has other shaders
+    const total = tunings.length + CASES.length + 2;
     tell({ done: 0, total, name: "the test before the first use" });
     const started = performance.now();
     const test = await onBoth(gpu, gpu.wasm, PLAN, SLOTS, async (_, compare) => {
@@ -53,11 +60,24 @@ export async function reportOf(
       );
     });
     const test_ms = performance.now() - started;
-    const cases: GpuCase[] = [];
     const left: Record<string, string> = {};
+    const variants: GpuTrial[] = [];
+    for (const [i, tuning] of tunings.entries()) {
+      throwIfAborted(signal);
+      tell({ done: i + 1, total, name: `variants of ${tuning.kernel}` });
+      if (performance.now() > end) left[tuning.name] = "there was no time for it";
+      else
+        try {
+          variants.push(...(await tried(gpu, tuning)));
+        } catch (e) {
+          if (gpu.lost) throw gpu.lost;
+          left[tuning.name] = message(e);
+        }
+    }
+    const cases: GpuCase[] = [];
     for (const [i, one] of CASES.entries()) {
       throwIfAborted(signal);
-      tell({ done: i + 1, total, name: one.name });
+      tell({ done: tunings.length + i + 1, total, name: one.name });
       if (performance.now() > end) left[one.name] = "there was no time for it";
       else
         try {
@@ -81,6 +101,7 @@ export async function reportOf(
       test,
       test_ms,
       cases,
+      variants,
       left,
       ...repeated,
     };
@@ -119,6 +140,19 @@ async function measured(gpu: GpuDevice, one: ReportCase): Promise<GpuCase> {
       compile_ms,
     };
   });
+}
+
+/** Every value of a tunable, with more time than before a plan. */
+async function tried(gpu: GpuDevice, tuning: Tuning): Promise<GpuTrial[]> {
+  await gpu.ready();
+  const [trials] = await trialsOf(gpu, tuning, TRIALS_MS);
+  const chosen = trials.length ? fastest(trials) : undefined;
+  return trials.map(({ value, difference, ms }, i) => ({
+    ...compared(`${tuning.name} ${value}`, difference),
+    ...(i === 0 && { right: true }),
+    ms,
+    chosen: value === chosen,
+  }));
 }
 
 /** Runs the steps of a plan 10,000 times in all, a tenth at a time. */

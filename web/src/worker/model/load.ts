@@ -73,7 +73,8 @@ export async function fillModel<T>(
     opening = forPlans(await opening, manifest.target, where);
     opening = withKernels(await opening, needs(manifest), where);
     const now = manifest.task === LATER ? { weights: new Map() } : manifest;
-    const sparse = mixes(now) && found.stored && (await import("./experts.ts"));
+    // plans of other pipelines read their weights as a whole
+    const sparse = manifest.decoder && mixes(now) && found.stored && (await import("./experts.ts"));
     const least = sparse ? sparse.leastBytes(manifest) : undefined;
     const { expert_bytes: budget = Infinity } = request;
     const asked = least === undefined ? undefined : least + budget;

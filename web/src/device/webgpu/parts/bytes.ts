@@ -5,6 +5,7 @@
 import { PACKING } from "../../../gen/packing.ts";
 import type { Device } from "../../device.ts";
 import { slotsOfPlan } from "../../plan-header.ts";
+import { hasDots } from "../gpu.ts";
 import type { Packing } from "../steps.ts";
 
 export { PART } from "../../../gen/shaders_bytes.ts";
@@ -30,7 +31,3 @@ export async function machineOf(wasm: Device): Promise<Packing> {
     for (const buffer of made) wasm.release(buffer);
   }
 }
-
-/** Whether the browser's WGSL has products of four packed bytes. */
-const hasDots = (): boolean =>
-  !!navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product");
