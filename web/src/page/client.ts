@@ -39,6 +39,8 @@ export interface CallOptions {
   transfer?: Transferable[];
   /** Default: the worker's. */
   priority?: Priority | undefined;
+  /** Whether it does not compute for now; asked whenever a call of the worker begins or ends. */
+  rests?: (() => boolean) | undefined;
   /** Makes the request one that can be sent as a message; returns the buffers to transfer. */
   wrap?: (() => Transferable[]) | undefined;
   /**
@@ -71,8 +73,20 @@ const START_PATIENCE = 4;
 
 const running = new Set<Client>();
 
-/** Calls that wait for files rather than compute. */
-const READS = /open$|^load|^find$|^storage$|pause$/;
+/** Calls that have no part in the division: they load, store, or hardly compute. */
+const UNDIVIDED: ReadonlySet<keyof Methods> = new Set([
+  "load",
+  "find",
+  "load_prefix",
+  "task_open",
+  "graphs_open",
+  "draw_open",
+  "inference_open",
+  "artifacts_open",
+  "vectors_open",
+  "train_pause",
+  "storage",
+]);
 
 /** How long a worker keeps its processors after a call: often another call follows. */
 const REST_MS = 4;
@@ -111,7 +125,7 @@ export class Client {
   private next = 1;
   private dead: EdgewiseError | undefined;
   private readonly level: Level;
-  /** Threads of its largest engine. */
+  /** Threads of its largest engine; 0: it has none, or computes on a GPU. */
   private threads = 0;
   /** Where it reads how many of them may run, in isolated pages. */
   private readonly share = platform().isolated
@@ -120,6 +134,8 @@ export class Client {
   /** The level with which it claims processors, until some moments after its last call. */
   private claimed: Level | undefined;
   private resting: ReturnType<typeof setTimeout> | undefined;
+  /** When that is over: the timers of a page in the background come a second late. */
+  private restsUntil = 0;
   /** Of a worker whose engines share no memory: whether it was told to wait. */
   private waits = false;
   /** What the worker has loaded; its device changes where a GPU was lost. */
@@ -266,7 +282,7 @@ export class Client {
       };
       this.open.set(id, {
         ...options,
-        level: READS.test(method) ? undefined : level,
+        level: UNDIVIDED.has(method) ? undefined : level,
         resolve: (value) => {
           done();
           resolve(value);
@@ -350,8 +366,9 @@ export class Client {
   private wanted(): Level | undefined {
     if (this.late.size) return 0; // an abandoned call should end soon
     let found: Level | undefined;
-    for (const { level } of this.open.values())
-      if (level !== undefined && (found === undefined || level < found)) found = level;
+    for (const { level, rests } of this.open.values())
+      if (level !== undefined && !rests?.() && (found === undefined || level < found))
+        found = level;
     return found;
   }
 
@@ -363,14 +380,21 @@ export class Client {
     if (claimed === undefined || (level !== undefined && level < claimed)) {
       this.claimed = level;
       divide();
-    } else
-      this.resting ??= setTimeout(() => {
-        this.resting = undefined;
-        const now = this.wanted();
-        if (now === this.claimed) return;
-        this.claimed = now;
-        divide();
-      }, REST_MS);
+    } else if (globalThis.document?.hidden) this.rested();
+    else if (this.resting === undefined) {
+      this.restsUntil = performance.now() + REST_MS;
+      this.resting = setTimeout(() => this.rested(), REST_MS);
+    }
+  }
+
+  /** Ends the time for which it kept a claim. */
+  private rested(): void {
+    clearTimeout(this.resting);
+    this.resting = undefined;
+    const level = this.wanted();
+    if (level === this.claimed) return;
+    this.claimed = level;
+    divide();
   }
 
   /** Lets so many of the worker's threads run. */
@@ -389,7 +413,10 @@ export class Client {
   /** A call that was aborted should end soon. */
   private hurry(id: number): void {
     const open = this.open.get(id);
-    if (open?.level) open.level = 0;
+    if (open?.level !== undefined) {
+      open.level = 0;
+      open.rests = undefined;
+    }
     this.claims();
   }
 
@@ -435,6 +462,8 @@ export class Client {
   }
 
   private receive(data: FromWorker): void {
+    for (const client of running)
+      if (client.resting !== undefined && performance.now() > client.restsUntil) client.rested();
     if ("started" in data) {
       this.start.stop();
       return;
@@ -457,7 +486,7 @@ export class Client {
     }
     if ("ended" in data) return;
     if ("threads" in data) {
-      this.threads = Math.max(this.threads, data.threads);
+      this.threads = data.threads;
       if (this.claim) divide();
       return;
     }

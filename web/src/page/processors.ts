@@ -16,14 +16,14 @@ export interface Claim {
 export function divided(claims: readonly Claim[], processors: number): number[] {
   const shares = claims.map(() => 0);
   let left = processors;
-  for (const level of [...new Set(claims.map((one) => one.level))].sort()) {
-    if (level === BACKGROUND) left = Math.min(left, Math.max(1, processors - 1));
+  for (const [n, level] of [...new Set(claims.map((one) => one.level))].sort().entries()) {
+    const least = n ? 0 : 1;
+    if (level === BACKGROUND) left = Math.max(least, left - 1);
     // those that want least first, so that the others have what these do not need
     const group = claims.flatMap((one, i) => (one.level === level ? [i] : []));
     group.sort((a, b) => claims[a]!.threads - claims[b]!.threads);
-    const least = left > 0 ? 1 : 0;
-    group.forEach((i, n) => {
-      const part = Math.floor(left / (group.length - n));
+    group.forEach((i, before) => {
+      const part = Math.floor(left / (group.length - before));
       shares[i] = Math.min(claims[i]!.threads, Math.max(part, least));
       left = Math.max(0, left - shares[i]!);
     });

@@ -57,7 +57,10 @@ export interface GenerationFields extends Partial<Record<NeutralField, unknown>>
    * the default), or only when no better one is possible ("never").
    */
   early_stopping?: boolean | "never" | null;
-  /** Seconds after which no further token is started. Default: null (unlimited). */
+  /**
+   * Seconds after which no further token is started; time in which it waits for calls of a higher
+   * priority counts. Default: null (unlimited).
+   */
   max_time?: number | null;
   /** Strings that end the generation. Default: null (none). */
   stop_strings?: string | string[] | null;

@@ -65,6 +65,7 @@ export interface LoadRequest {
   device: DeviceWish;
   flavour: Flavour | "auto";
   threads: number | undefined;
+  /** For the page, which starts the worker with it; the worker does not read it. */
   priority: Priority | undefined;
   capacity: number | undefined;
   cache_dtype: CacheDType | undefined;

@@ -53,7 +53,7 @@ export type FromWorker =
   | { life: string; held: boolean }
   /** What it does from now on may never end, and nothing can interrupt it; null: it has ended. */
   | { working: string | null }
-  /** It has opened an engine with so many threads. */
+  /** So many threads has its largest engine, of those that are not beside a GPU. */
   | { threads: number }
   /** What took the place of a lost GPU. */
   | { device: DeviceInfo }

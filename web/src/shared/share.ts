@@ -5,8 +5,8 @@ export const ALL = 0x7fffffff;
 
 /**
  * What the page and this worker know of each other. An isolated page and its worker share `cell`,
- * which has the number of threads that may run; `report` tells the page how many threads an engine
- * has.
+ * which has the number of threads that may run; `report` tells the page how many threads its largest
+ * engine has.
  */
 export const shares: {
   cell: Int32Array<SharedArrayBuffer> | undefined;
@@ -17,53 +17,58 @@ export const shares: {
 const RUNS_MS = 5;
 const WAITS_MS = 95;
 
-/** Steps of a plan between two looks at the cell: at first, and at most. */
-const STEPS = 16;
-const MAX_STEPS = 256;
+/** Steps of a plan between two looks at the cell, at most, and while no other worker computes. */
+const MAX_STEPS = 128;
 /** Milliseconds that lie between two looks at least, and at most where the steps allow it. */
 const OFTEN_MS = 0.5;
 const SELDOM_MS = 2;
 
 /**
- * The share of an engine. Work that has none waits between steps, while others of a higher priority
- * have the processors, but gets at least a twentieth of the time, however long they go on.
+ * The share of an engine. Work that has none waits before runs and between steps, while others of a
+ * higher priority have the processors, but gets at least a twentieth of the time, however long they
+ * go on. It looks often: a step that takes long is the most that it works on between two waits.
  */
 export class Share {
   private now = ALL;
   private steps = 0;
-  private each = STEPS;
+  /** Steps until the next look. Each run begins with 1: its steps may be longer than the last's. */
+  private each = 1;
   private looked = 0;
   private until = 0;
 
-  /** @param set sets how many threads run, and after how many steps a run returns (0: never) */
+  /** @param set sets how many threads run, and after how many steps a run returns */
   constructor(private readonly set: (threads: number, steps: number) => void) {}
 
-  /** Called before a run. */
+  /** Called before a run: waits, if it has no share. */
   begin(): void {
     const { cell } = shares;
     if (!cell) return;
-    const share = Atomics.load(cell, 0);
-    if (share !== ALL) this.looked = performance.now();
-    this.obey(share);
+    this.each = 1;
+    if (Atomics.load(cell, 0) === ALL) this.obey(ALL);
+    else this.look(cell, performance.now());
   }
 
   /** Called where a run returned: waits, if it has no share. */
   turn(): void {
-    const cell = shares.cell!;
     const now = performance.now();
     const ms = now - this.looked;
     if (ms > SELDOM_MS) this.each = Math.max(1, this.each >> 1);
     else if (ms < OFTEN_MS) this.each = Math.min(MAX_STEPS, 2 * this.each);
+    this.look(shares.cell!, now);
+  }
+
+  private look(cell: Int32Array<SharedArrayBuffer>, now: number): void {
+    this.looked = now;
     if (Atomics.load(cell, 0) === 0 && now >= this.until) {
       Atomics.wait(cell, 0, 0, WAITS_MS);
-      this.until = performance.now() + RUNS_MS;
+      this.looked = performance.now();
+      this.until = this.looked + RUNS_MS;
     }
-    this.looked = performance.now();
     this.obey(Atomics.load(cell, 0));
   }
 
   private obey(share: number): void {
-    const steps = share === ALL ? 0 : this.each;
+    const steps = share === ALL ? MAX_STEPS : this.each;
     if (share === this.now && steps === this.steps) return;
     this.now = share;
     this.steps = steps;
@@ -74,8 +79,13 @@ export class Share {
 /** The same without shared memory: by messages, which are received between pieces of work. */
 export class Pace {
   private waits = false;
-  private wake: (() => void) | undefined;
+  private readonly wakers = new Set<() => void>();
   private since = 0;
+
+  /** A call begins, and there was none: the time until now was no work. */
+  begin(): void {
+    this.since = performance.now();
+  }
 
   /** Whether others have the processors. */
   set(waits: boolean): void {
@@ -85,7 +95,7 @@ export class Pace {
 
   /** Ends a wait: a call was aborted. */
   hurry(): void {
-    this.wake?.();
+    for (const wake of this.wakers) wake();
   }
 
   /** Lets the event loop handle messages, then waits. */
@@ -96,19 +106,20 @@ export class Pace {
 
   /**
    * Waits while others have the processors: at most 19 times as long as the work since the last
-   * wait took.
+   * wait, or since the call began, took.
    */
   async wait(): Promise<void> {
     if (this.waits) {
       const ms = ((performance.now() - this.since) * WAITS_MS) / RUNS_MS;
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, Math.min(ms, MAX_WAIT_MS));
-        this.wake = () => {
+        const wake = (): void => {
           clearTimeout(timer);
+          this.wakers.delete(wake);
           resolve();
         };
+        const timer = setTimeout(wake, Math.min(ms, MAX_WAIT_MS));
+        this.wakers.add(wake);
       });
-      this.wake = undefined;
     }
     this.since = performance.now();
   }

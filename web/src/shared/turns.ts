@@ -1,5 +1,7 @@
 // Tasks that cannot run at the same time.
 
+import { aborted } from "./abort.ts";
+
 /** How many later tasks may overtake one: so each has its turn, whatever follows. */
 const PATIENCE = 8;
 
@@ -24,13 +26,31 @@ export class Turns {
 
   /**
    * Runs a task in its turn; at once if there is no other. A failed task does not affect the next.
+   * @param signal ends the wait
    * @returns the task's result
+   * @throws Aborted if the signal fires before its turn
    */
-  take<T>(work: () => T | Promise<T>, order = 0): Promise<T> {
+  take<T>(work: () => T | Promise<T>, order = 0, signal?: AbortSignal): Promise<T> {
     if (!this.busy) return this.run(work);
-    return new Promise((resolve) => {
-      this.waiting.push({ order, overtaken: 0, start: () => resolve(this.run(work)) });
+    return new Promise((resolve, reject) => {
+      const start = (): void => {
+        signal?.removeEventListener("abort", stop);
+        resolve(this.run(work));
+      };
+      const waits = { order, overtaken: 0, start };
+      const stop = (): void => {
+        this.waiting.splice(this.waiting.indexOf(waits), 1);
+        reject(aborted(signal));
+      };
+      if (signal?.aborted) return reject(aborted(signal));
+      signal?.addEventListener("abort", stop, { once: true });
+      this.waiting.push(waits);
     });
+  }
+
+  /** The least place behind the tasks that wait now; those of `LAST` do not count. */
+  get behind(): number {
+    return Math.max(...this.waiting.map(({ order }) => order).filter((order) => order < LAST));
   }
 
   private async run<T>(work: () => T | Promise<T>): Promise<T> {

@@ -51,11 +51,18 @@ export class Scope {
   /**
    * Runs a task of a model (0: of the worker's only session) in its turn. Generations and training
    * steps of a model run one after the other, since they share the arena of its plans.
+   * @param order its place among those that wait, see Turns
+   * @param signal ends the wait
    */
-  turn<T>(id: number, work: () => T | Promise<T>, order?: number): Promise<T> {
+  turn<T>(
+    id: number,
+    work: () => T | Promise<T>,
+    order?: number,
+    signal?: AbortSignal,
+  ): Promise<T> {
     let turns = this.turns.get(id);
     if (!turns) this.turns.set(id, (turns = new Turns()));
-    return turns.take(work, order);
+    return turns.take(work, order, signal);
   }
 
   /**

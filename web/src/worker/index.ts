@@ -78,6 +78,7 @@ async function answer(
   more?: () => boolean,
 ): Promise<boolean> {
   const controller = new AbortController();
+  if (!running.size) pace.begin();
   running.set(id, controller);
   const transfer: Transferable[] = [];
   let quiet = true; // the answer must not come before the call's events

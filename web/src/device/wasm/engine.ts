@@ -7,7 +7,7 @@ import { KERNELS } from "../../gen/kernels.ts";
 import { LAYOUT } from "../../gen/plan_format.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { type Choice, type DeviceInfo, deviceInfo, WIDE_FLAVOUR } from "../../shared/platform.ts";
-import { Share, shares } from "../../shared/share.ts";
+import { Share } from "../../shared/share.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, Pages, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import { type DeviceOptions, MEDIA } from "../options.ts";
@@ -15,7 +15,7 @@ import { slotsOfPlan, stepsOf } from "../plan-header.ts";
 import { type EngineExports, isWide, unsigned } from "./exports.ts";
 import { type FailurePlace, failureOf } from "./failures.ts";
 import { chosenModule, instantiate } from "./module.ts";
-import { open, register } from "./registry.ts";
+import { open, register, reportThreads } from "./registry.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
 
 /**
@@ -35,6 +35,8 @@ export class Engine implements Device {
   /** Slots of plans that are bound in pages. */
   private readonly paged = new Map<PlanHandle, Map<number, Pages>>();
   private closed = false;
+  /** Threads that have a part of the page's processors. */
+  claims = 0;
   private out = 0;
   private readonly share = new Share((threads, steps) =>
     this.exports.ew_share?.(this.handle, threads, steps),
@@ -75,12 +77,13 @@ export class Engine implements Device {
   /**
    * Downloads, compiles and instantiates the engine, and starts its threads. If threads cannot be
    * started, continues with one; `choice.whyNotThreads` then has the reason.
+   * @param beside whether it is beside a GPU, which does most of the work
    */
-  static open(options: DeviceOptions): Promise<Engine> {
-    return register(Engine.opened(options));
+  static open(options: DeviceOptions, beside = false): Promise<Engine> {
+    return register(Engine.opened(options, beside));
   }
 
-  private static async opened(options: DeviceOptions): Promise<Engine> {
+  private static async opened(options: DeviceOptions, beside: boolean): Promise<Engine> {
     const chosen = await chosenModule(options);
     const { module } = chosen;
     let { choice } = chosen;
@@ -123,7 +126,7 @@ export class Engine implements Device {
           performance.now() - started,
           options,
           mostAgain,
-        ).prepare();
+        ).prepare(beside);
       }
     }
     return new Engine(
@@ -135,12 +138,13 @@ export class Engine implements Device {
       performance.now() - started,
       options,
       most,
-    ).prepare();
+    ).prepare(beside);
   }
 
-  private prepare(): this {
+  private prepare(beside: boolean): this {
     open.add(this);
-    shares.report(this.choice.threads);
+    if (!beside) this.claims = this.choice.threads;
+    reportThreads();
     (this.host as { engine: number }).engine = this.handle;
     this.out = unsigned(this.exports.ew_alloc(64));
     if (!this.out)
@@ -452,6 +456,7 @@ export class Engine implements Device {
     }
     endThreads(this.threads);
     open.delete(this);
+    reportThreads();
   }
 
   /**

@@ -117,7 +117,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
    * @throws EngineError there is no GPU, or one that computes wrongly; InputError, OutOfMemory
    */
   static async open(options: DeviceOptions, tested = true): Promise<GpuDevice> {
-    const opening = Engine.open(options);
+    const opening = Engine.open(options, true);
     opening.catch(() => undefined);
     let gpu: Gpu;
     try {

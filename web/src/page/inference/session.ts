@@ -48,8 +48,7 @@ export interface SessionOptions extends DeviceChoice {
   threads?: number;
   /**
    * How soon its calls get processors where other pipelines and sessions of the page compute, too.
-   * Default: "user-visible". In the page's
-   * thread (`proxy: false`) it has no effect.
+   * Default: "user-visible". In the page's thread (`proxy: false`) it has no effect.
    */
   priority?: Priority;
   /**
@@ -96,7 +95,8 @@ export interface SessionOptions extends DeviceChoice {
   max_memory_bytes?: number;
   /**
    * Maximum duration of a run in seconds; a longer run throws {@link Aborted}. Checked between
-   * plans and in loops. Default: unlimited.
+   * plans and in loops. Time in which it waits for calls of a higher priority counts. Default:
+   * unlimited.
    */
   max_run_seconds?: number;
   /** Cancels loading: the promise rejects with {@link Aborted}. */

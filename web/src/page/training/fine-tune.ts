@@ -148,8 +148,8 @@ export interface FineTuneOptions {
    */
   signal?: AbortSignal;
   /**
-   * Priority of the updates: with "background", other calls of the page come first. Default: that
-   * of the pipeline.
+   * Priority of the updates, evaluations and estimates: with "background", other calls of the page
+   * come first. Default: that of the pipeline.
    */
   priority?: Priority;
 }
@@ -314,6 +314,7 @@ export async function fineTune(
  */
 export class Trainer {
   private closed = false;
+  private paused = false;
 
   private constructor(
     private readonly handle: Handle,
@@ -337,7 +338,10 @@ export class Trainer {
     options = optionsOf(options);
     const { handle, request } = await Trainer.request(model, texts, options);
     if (options.checkpoint) askToPersist();
-    const info = await handle.client.call("train", request, { signal: options.signal });
+    const info = await handle.client.call("train", request, {
+      signal: options.signal,
+      priority: options.priority,
+    });
     return new Trainer(handle, options, info);
   }
 
@@ -363,8 +367,8 @@ export class Trainer {
   ): Promise<TrainingEstimate> {
     const { measure = true, ...rest } = optionsOf(options);
     const { handle, request } = await Trainer.request(model, texts, rest);
-    const { signal } = rest;
-    return handle.client.call("train_estimate", { ...request, measure }, { signal });
+    const { signal, priority } = rest;
+    return handle.client.call("train_estimate", { ...request, measure }, { signal, priority });
   }
 
   private static async request(
@@ -423,6 +427,7 @@ export class Trainer {
         signal: this.options.signal,
         priority: this.options.priority,
         onStep: (event) => this.heard(event),
+        rests: () => this.paused,
       },
     );
   }
@@ -452,11 +457,13 @@ export class Trainer {
    * Pauses `run` after the current update. Generation has the worker to itself meanwhile.
    */
   pause(): Promise<void> {
+    this.paused = true;
     return this.handle.client.call("train_pause", { model: this.handle.model, paused: true });
   }
 
   /** Continues a paused `run`. */
   resume(): Promise<void> {
+    this.paused = false;
     return this.handle.client.call("train_pause", { model: this.handle.model, paused: false });
   }
 
@@ -466,7 +473,11 @@ export class Trainer {
    * @throws InputError if the run has no evaluation texts
    */
   evaluate(): Promise<number> {
-    return this.handle.client.call("train_evaluate", { model: this.handle.model });
+    return this.handle.client.call(
+      "train_evaluate",
+      { model: this.handle.model },
+      { priority: this.options.priority },
+    );
   }
 
   /**

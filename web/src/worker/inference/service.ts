@@ -123,7 +123,12 @@ export class InferenceService {
    * @param order its place among the calls that wait, see Turns
    * @throws as InferenceModel.run
    */
-  run(request: RunRequest, ending: Ending, warn: Warn, order?: number): Promise<Answer<RunAnswer>> {
+  run(
+    request: RunRequest,
+    ending: AbortSignal,
+    warn: Warn,
+    order?: number,
+  ): Promise<Answer<RunAnswer>> {
     const { drop } = request;
     const early = this.turns.idle;
     // runs that wait may still read them, and come after this one
@@ -140,7 +145,7 @@ export class InferenceService {
         ending,
       );
     };
-    return this.turns.take(work, order).catch((e: unknown) => {
+    return this.turns.take(work, order, ending).catch((e: unknown) => {
       if (!(e instanceof CopyLost)) throw e;
       return { value: { values: [], spare: [], again: true }, transfer: [] };
     });
@@ -264,9 +269,9 @@ export class InferenceService {
     return { value, transfer: [value.buffer] };
   }
 
-  /** Frees outputs that stayed in the engine. */
+  /** Frees outputs that stayed in the engine, after the runs that wait now: they may read them. */
   drop(ids: readonly number[]): Promise<void> {
-    return this.turns.take(async () => this.model?.drop(ids), LAST);
+    return this.turns.take(async () => this.model?.drop(ids), this.turns.behind);
   }
 
   /** Ends the session and frees the device's memory. */

@@ -16,11 +16,12 @@ export function artifactMethods(scope: Scope): HandlersOf<"artifacts"> {
     work: (session: ArtifactSession) => T | Promise<T>,
     signal?: AbortSignal,
   ): Promise<T> {
-    return scope.turn(0, () => {
+    const task = () => {
       throwIfAborted(signal);
       if (!session) throw released("TrainingSession");
       return work(session);
-    });
+    };
+    return scope.turn(0, task, 0, signal);
   }
 
   return {

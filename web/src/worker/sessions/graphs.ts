@@ -29,15 +29,20 @@ export function graphMethods(scope: Scope): HandlersOf<"graphs"> {
       model = opened;
       return opened.info;
     },
-    graphs_call: (request, { signal, send, move }) =>
-      scope.turn(0, async () => {
-        throwIfAborted(signal);
-        const answer = await model!.call(request, signal, (name, value) =>
-          send({ event: { name, value } }),
-        );
-        move(buffersIn(answer));
-        return answer;
-      }),
+    graphs_call: (request, { signal, send, move, order }) =>
+      scope.turn(
+        0,
+        async () => {
+          throwIfAborted(signal);
+          const answer = await model!.call(request, signal, (name, value) =>
+            send({ event: { name, value } }),
+          );
+          move(buffersIn(answer));
+          return answer;
+        },
+        order,
+        signal,
+      ),
   };
 }
 

@@ -103,7 +103,7 @@ export function modelMethods(scope: Scope): Pick<Handlers, Names> {
     generate(request, call) {
       clearTimeout(idle);
       return scope
-        .turn(request.model, () => generate(request, call), call.order)
+        .turn(request.model, () => generate(request, call), call.order, call.signal)
         .finally(() => readAhead(request.model));
     },
     clear: ({ model }) => scope.turn(model, () => scope.model(model).decoder.clearCache()),

@@ -45,17 +45,23 @@ export function taskMethods(scope: Scope): HandlersOf<"task"> {
           return value;
         },
         order,
+        signal,
       ),
     async task_feed(request, { signal, order }) {
       const { feedTask } = await import("../pipelines/index.ts");
-      return feedTask(task!, request, (work) => scope.turn(0, work, order), signal);
+      return feedTask(task!, request, (work) => scope.turn(0, work, order, signal), signal);
     },
-    task_head: (request, { signal }) =>
-      scope.turn(0, async () => {
-        throwIfAborted(signal);
-        const { runHead } = await import("../pipelines/heads/index.ts");
-        return runHead(task!, request, signal);
-      }),
+    task_head: (request, { signal, order }) =>
+      scope.turn(
+        0,
+        async () => {
+          throwIfAborted(signal);
+          const { runHead } = await import("../pipelines/heads/index.ts");
+          return runHead(task!, request, signal);
+        },
+        order,
+        signal,
+      ),
   };
 }
 
@@ -81,6 +87,7 @@ export function drawMethods(scope: Scope): HandlersOf<"draw"> {
           return made;
         },
         order,
+        signal,
       ),
   };
 }

@@ -48,22 +48,26 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
   }
 
   return {
-    train: ({ model: id, texts, fields }, { signal }) =>
-      scope.turn(id, async () => {
+    train({ model: id, texts, fields }, { signal, order }) {
+      const work = async () => {
         const model = await scope.learner(id);
         refuseSecond(model);
         const { TrainingRun } = await import("../training/index.ts");
         const run = await TrainingRun.open(model, texts, fields, signal);
         runs.set(model, run);
         return run.info;
-      }),
-    train_estimate: ({ model: id, texts, fields, measure }, { signal }) =>
-      scope.turn(id, async () => {
+      };
+      return scope.turn(id, work, order, signal);
+    },
+    train_estimate({ model: id, texts, fields, measure }, { signal, order }) {
+      const work = async () => {
         const model = await scope.learner(id);
         refuseSecond(model);
         const { estimate } = await import("../training/index.ts");
         return estimate(model, texts, fields, measure, signal);
-      }),
+      };
+      return scope.turn(id, work, order, signal);
+    },
     async train_preview({ model: id, data, count, adapter }) {
       const model = await scope.learner(id);
       const { chooseProgram, preview } = await import("../training/index.ts");
@@ -75,10 +79,11 @@ function runMethods(scope: Scope, runs: Runs): HandlersOf<"train"> {
         (step) => send({ step }),
         signal,
       ),
-    train_step: ({ model }) => scope.turn(model, async () => (await training(model)).advance()),
+    train_step: ({ model }, { order }) =>
+      scope.turn(model, async () => (await training(model)).advance(), order),
     train_pause: async ({ model, paused }) => (await training(model)).pause(paused),
-    train_evaluate: ({ model }) =>
-      scope.turn(model, async () => (await training(model)).evaluate()),
+    train_evaluate: ({ model }, { order }) =>
+      scope.turn(model, async () => (await training(model)).evaluate(), order),
     train_optimizer: ({ model }) =>
       scope.turn(model, async () => (await training(model)).optimizerState()),
     train_save: ({ model }) => scope.turn(model, async () => (await training(model)).save()),

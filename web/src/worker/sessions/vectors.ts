@@ -21,11 +21,13 @@ export function vectorMethods(scope: Scope): HandlersOf<"vectors"> {
         index!.add(rows);
         return index!.info;
       }),
-    vectors_search: ({ queries, top_k, within }, { signal }) =>
-      scope.turn(0, () => {
+    vectors_search({ queries, top_k, within }, { signal, order }) {
+      const work = () => {
         throwIfAborted(signal);
         return index!.search(queries, top_k, within);
-      }),
+      };
+      return scope.turn(0, work, order, signal);
+    },
     vectors_save: ({ texts }) => scope.turn(0, () => index!.save(texts)),
   };
 }
