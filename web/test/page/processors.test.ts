@@ -26,7 +26,12 @@ test("work of a lower priority gets what is left, and in the background not the 
   assert.deepEqual(divided(claims([1, 4], [0, 4], [2, 4]), 4), [0, 4, 0]);
   assert.deepEqual(divided(claims([2, 4]), 4), [3]);
   assert.deepEqual(divided(claims([2, 2]), 1), [1]);
-  assert.deepEqual(divided(claims([2, 2], [2, 2], [1, 1]), 2), [1, 1, 1]);
+  assert.deepEqual(divided(claims([2, 2], [2, 2], [1, 1]), 2), [0, 0, 1]);
+  assert.deepEqual(divided(claims([2, 2], [2, 2]), 1), [1, 1]);
+  assert.deepEqual(divided(claims([0, 1], [2, 4]), 4), [1, 2]);
+  assert.deepEqual(divided(claims([0, 3], [2, 4], [2, 4], [2, 4]), 4), [3, 0, 0, 0]);
+  assert.deepEqual(divided(claims([0, 3], [1, 4], [1, 4], [1, 4]), 6), [3, 1, 1, 1]);
+  assert.deepEqual(divided(claims([0, 3], [1, 1], [2, 4], [2, 4]), 6), [3, 1, 0, 1]);
 });
 
 test("the highest priority runs, and more threads than one where there are processors", () => {
@@ -43,9 +48,11 @@ test("the highest priority runs, and more threads than one where there are proce
     all.forEach(({ level, threads }, i) => {
       assert.ok(shares[i]! >= (level === top ? 1 : 0) && shares[i]! <= threads);
     });
-    const many = shares.filter((share) => share > 1).reduce((a, b) => a + b, 0);
-    assert.ok(many <= processors);
-    if (all.length === 1) assert.ok(shares[0]! <= processors);
+    const sum = shares.reduce((a, b) => a + b, 0);
+    const first = all.filter(({ level }) => level === top).length;
+    assert.ok(sum <= Math.max(processors, first));
+    if (top < 2 && shares.some((share, i) => share && all[i]!.level === 2))
+      assert.ok(sum < processors, "one is the page's");
     // equals with as many threads differ by one at most, and nobody is worse off than one below
     for (const [i, one] of all.entries())
       for (const [j, other] of all.entries())

@@ -121,13 +121,15 @@ export class InferenceService {
   /**
    * Runs the model in its turn; again on another device, if a GPU was lost meanwhile.
    * @param order its place among the calls that wait, see Turns
+   * @param signal ends the wait
    * @throws as InferenceModel.run
    */
   run(
     request: RunRequest,
-    ending: AbortSignal,
+    ending: Ending,
     warn: Warn,
     order?: number,
+    signal?: AbortSignal,
   ): Promise<Answer<RunAnswer>> {
     const { drop } = request;
     const early = this.turns.idle;
@@ -145,7 +147,7 @@ export class InferenceService {
         ending,
       );
     };
-    return this.turns.take(work, order, ending).catch((e: unknown) => {
+    return this.turns.take(work, order, signal).catch((e: unknown) => {
       if (!(e instanceof CopyLost)) throw e;
       return { value: { values: [], spare: [], again: true }, transfer: [] };
     });

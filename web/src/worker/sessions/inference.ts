@@ -41,6 +41,7 @@ export function inferenceMethods(scope: Scope): HandlersOf<"inference"> {
           call.signal,
           sessionWarnings((progress) => call.send({ progress })),
           call.order,
+          call.signal,
         ),
       ),
     inference_read: ({ id }, call) => moved(call, opened().read(id)),
