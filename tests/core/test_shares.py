@@ -5,12 +5,15 @@ same results, and may be given up.
 import ctypes
 import struct
 
-import numpy as np
 import pytest
-from raw_plan import ARGUMENT, CONST, OK, SLOT0, STOPPED, Raw, plan
+from raw_plan import ARENA, ARGUMENT, CONST, INDEX, OK, SLOT0, STOPPED, Raw, step
 from test_jumps import PAUSED, N, copy, loaded, total
 
 TURN = -3
+INT64 = 7
+# one number of a row
+GATHER = {"size": 4, "index_type": INT64, "outer": 1, "count": 1, "inner": 1}
+GATHER |= {"x_outer": 2, "x_row": 1, "y_outer": 1}
 
 
 @pytest.fixture(params=[1, 2])
@@ -102,13 +105,25 @@ def test_given_up(raw):
 
 
 def test_an_error_ends_the_run(raw):
-    """What a step returns comes before its turn."""
-    code, handle = raw.load(plan([copy((SLOT0, 0), (SLOT0 + 1, 0))], [(4, False), (4, True)]))
+    """What a step returns comes before its turn, and nothing goes on after it."""
+    code, handle, (x, i, y) = loaded(
+        raw,
+        [
+            copy((SLOT0, 0), (ARENA, 0)),
+            step("gather", {**GATHER, "rows": 2}, [(SLOT0, 0), (SLOT0 + 1, 0), (ARENA, 0)]),
+            copy((ARENA, 0), (SLOT0 + 2, 0)),
+        ],
+        [(8, False), (8, False), (4, True)],
+        (),
+    )
     assert code == OK
+    x[:], index = (3, 4), i.view("i8")
     share(raw, 1)
-    unbound = raw.run(handle)
-    assert unbound not in (OK, TURN)
-    memory = np.zeros((2, 1), "f4")
-    for i in range(2):
-        assert raw.bind(handle, i, memory[i].ctypes.data, 4) == OK
-    assert raw.run(handle) == OK
+    for bad in (2, -3):
+        index[0], y[0] = bad, -1
+        assert raw.run(handle) == TURN
+        assert raw.library.ew_plan_go_on(handle) == INDEX
+        assert raw.library.ew_plan_go_on(handle) == ARGUMENT
+        assert y[0] == -1
+    index[0] = 1
+    assert finished(raw, handle, raw.run(handle)) == (OK, 2) and y[0] == 4

@@ -3,6 +3,8 @@ import { type TestContext, test } from "node:test";
 import { Aborted } from "../../src/shared/errors.ts";
 import { ALL, Pace, Share, shares } from "../../src/shared/share.ts";
 import { LAST, Turns } from "../../src/shared/turns.ts";
+import { Scope } from "../../src/worker/calls.ts";
+import { trainingMethods } from "../../src/worker/sessions/training.ts";
 
 /** Turns of which the first is taken until `go`; the others write their names. */
 function held() {
@@ -71,7 +73,7 @@ test("a task that waits is given up at once where its signal fires", async () =>
   assert.deepEqual(done, ["later"]);
   // one that runs is not ended here
   const runs = new AbortController();
-  const running = turns.take(async () => (await undefined, 5), 0, runs.signal);
+  const running = turns.take(() => Promise.resolve(5), 0, runs.signal);
   runs.abort();
   assert.equal(await running, 5);
 });
@@ -88,6 +90,21 @@ test("the place behind those that wait comes before later ones, and before the l
   next.go();
   await Promise.all([next.first, ...both]);
   assert.deepEqual(next.done, ["behind", "a"]);
+});
+
+test("calls of a trainer wait with their priority", () => {
+  const scope = new Scope(() => undefined);
+  const orders: (number | undefined)[] = [];
+  scope.turn = (_id, _work, order) => {
+    orders.push(order);
+    return new Promise(() => undefined);
+  };
+  const methods = trainingMethods(scope);
+  const { signal } = new AbortController();
+  const call = { signal, order: 1, send: () => undefined, move: () => undefined };
+  for (const name of ["train", "train_estimate", "train_step", "train_evaluate"] as const)
+    void methods[name]({ model: 1 } as never, call);
+  assert.deepEqual(orders, [1, 1, 1, 1]);
 });
 
 /** Time that passes only where a test says so; waits of engines take as long as they may. */

@@ -45,6 +45,7 @@ async function session(fates: Fates, during: () => void = () => undefined) {
       info: { device: device.info },
       keepCopies: () => undefined,
       follow: () => did.push(`follow ${device.number}`),
+      drop: (ids: number[]) => did.push(`drop ${ids}`),
       run: async () => {
         did.push(`run ${device.number}`);
         device.lost = fate === "run";
@@ -206,6 +207,14 @@ test("copies that were lost are asked for again after the model was opened again
   const { did, run } = await session(["run", "copy"]);
   assert.equal((await run()).value.again, true);
   assert.deepEqual(did, ["run 0", "follow 1", "run 1"]);
+});
+
+test("outputs are dropped after the runs that wait, and before later ones", async () => {
+  const { service, did, run } = await session([undefined]);
+  const all: Promise<unknown>[] = [run(), run(), service.drop([5])];
+  for (let i = 0; i < 3; i++) all.push(run());
+  await Promise.all(all);
+  assert.deepEqual(did, ["run 0", "run 0", "drop 5", "run 0", "run 0", "run 0"]);
 });
 
 test("a model that cannot be opened again is said so, and its device closed", async () => {

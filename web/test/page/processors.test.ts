@@ -165,6 +165,103 @@ test("workers that compute at the same time get the processors by their prioriti
     }
   }));
 
+test("a run that rests, and calls on a GPU, leave processors to others", () =>
+  withSilentWorkers(async () => {
+    const before = platform().cores;
+    platform().cores = 4;
+    const [a, b] = [opened(4, "user-blocking"), opened(4)];
+    try {
+      let rests = false;
+      const first = a.client.call("train_fit", { model: 1 }, { rests: () => rests });
+      const { id } = a.worker.sent.at(-1)!;
+      const pause = (paused: boolean): void => {
+        rests = paused;
+        void a.client.call("train_pause", { model: 1, paused });
+        a.worker.answer({ id: a.worker.sent.at(-1)!.id, value: undefined });
+      };
+      const second = b.run();
+      assert.equal(b.share(), 0);
+      pause(true);
+      await rested();
+      assert.equal(b.share(), 4);
+      pause(false);
+      assert.deepEqual([a.share(), b.share()], [4, 0]);
+      // its engine is closed, and another one is beside a GPU, which is lost later
+      a.worker.answer({ threads: 0 });
+      assert.equal(b.share(), 3);
+      a.worker.answer({ threads: 4 });
+      assert.equal(b.share(), 0);
+      a.worker.answer({ id, value: 0 });
+      second.end();
+      await Promise.all([first, second.call]);
+    } finally {
+      platform().cores = before;
+      for (const { client, worker } of [a, b]) {
+        client.end();
+        worker.answer({ ended: true });
+      }
+    }
+  }));
+
+test("an aborted run that rests ends soon", () =>
+  withSilentWorkers(async () => {
+    const { client, worker, share } = opened(4, "background");
+    const other = opened(4, "user-blocking");
+    const before = platform().cores;
+    platform().cores = 4;
+    try {
+      void other.run().call.catch(() => undefined);
+      const stop = new AbortController();
+      const { signal } = stop;
+      const run = client.call("train_fit", { model: 1 }, { signal, rests: () => true });
+      await rested();
+      stop.abort();
+      assert.equal(share(), 2);
+      worker.answer({ id: worker.sent.findLast((m) => m.method)!.id, value: 0 });
+      await run;
+    } finally {
+      platform().cores = before;
+      for (const one of [{ client, worker }, other]) {
+        one.client.end();
+        one.worker.answer({ ended: true });
+      }
+    }
+  }));
+
+test("a claim ends without timers, which hidden pages have late", (t) =>
+  withSilentWorkers(async () => {
+    const before = platform().cores;
+    platform().cores = 4;
+    const [a, b] = [opened(4, "user-blocking"), opened(4)];
+    try {
+      t.mock.method(globalThis, "setTimeout", () => 1);
+      let now = performance.now();
+      t.mock.method(performance, "now", () => now);
+      const second = b.run();
+      a.run().end();
+      assert.equal(b.share(), 0);
+      now += 3;
+      b.worker.answer({ id: 1000, text: "a", end: false });
+      assert.equal(b.share(), 0);
+      now += 2;
+      b.worker.answer({ id: 1000, text: "b", end: false });
+      assert.equal(b.share(), 4);
+      (globalThis as { document?: unknown }).document = { hidden: true };
+      a.run().end();
+      assert.equal(b.share(), 4);
+      second.end();
+      await second.call;
+    } finally {
+      delete (globalThis as { document?: unknown }).document;
+      t.mock.restoreAll();
+      platform().cores = before;
+      for (const { client, worker } of [a, b]) {
+        client.end();
+        worker.answer({ ended: true });
+      }
+    }
+  }));
+
 test("a worker without shared memory is told to wait, and to go on", () =>
   withSilentWorkers(async () => {
     const { cores: before, isolated } = platform();
