@@ -113,46 +113,6 @@ def test_the_order_of_calls(at, isolated):
     assert "options.priority: it is 'urgent'" in got["failed"]
 
 
-def test_the_order_of_updates(at):
-    """Updates and evaluations in the background come after calls that wait, and a paused run leaves
-    the processors to others.
-    """
-    got = at(True).run(
-        TEXTS
-        + """
-            const p = await open();
-            const texts = Array.from({ length: 8 }, (_, i) => `This is the text number ${i}. `);
-            const trainer = await ew.Trainer.create(p, texts, {
-              priority: "background",
-              max_steps: 3,
-              evaluation: texts.slice(0, 2),
-            });
-            const ended = [];
-            const named = (name, call) => call.then(() => ended.push(name));
-            await Promise.all([
-              named("first", text(p, "The", 200)),
-              named("step", trainer.step()),
-              named("evaluate", trainer.evaluate()),
-              named("a", text(p, "The", 3)),
-              named("b", text(p, "The", 3)),
-            ]);
-            await trainer.pause();
-            const run = trainer.run();
-            const other = await open("background");
-            const found = await text(other, "The", 20);
-            await trainer.resume();
-            const { losses } = await run;
-            const alone = await text(other, "The", 20);
-            await trainer.close();
-            await Promise.all([p.dispose(), other.dispose()]);
-            return { ended, losses, found, alone };
-        """,
-        {"threads": 1},
-    )
-    assert got["ended"] == ["first", "a", "b", "step", "evaluate"]
-    assert len(got["losses"]) == 3 and got["found"] == got["alone"]
-
-
 @pytest.mark.parametrize("where", ["pipeline", "session", "training", "trainer", "vectors"])
 @pytest.mark.parametrize("priority", ["", "high", 1, True, ["background"], {"a": 1}])
 def test_other_priorities_are_refused(visit, server, where, priority):
