@@ -8,19 +8,44 @@ import { resolveSteps } from "../../src/device/wasm/resolve.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
 import { BUFFERS } from "../../src/gen/plan_format.ts";
 import { EngineError } from "../../src/shared/errors.ts";
+import { shares } from "../../src/shared/share.ts";
 
 const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
 const built = existsSync(join(folder, "edgewise-simd128.wasm"));
 
-test("the engine hands out the steps that it has checked", { skip: !built }, async () => {
+/** Opens the engine that was built. */
+async function opened(beside = false): Promise<Engine> {
   const before = globalThis.fetch;
   globalThis.fetch = (async (url: string) =>
     new Response(readFileSync(new URL(url)), {
       headers: { "Content-Type": "application/wasm" },
     })) as typeof fetch;
-  const engineUrl = pathToFileURL(folder).href;
-  const engine = await Engine.open({ engineUrl, threadUrl: "", flavour: "simd128", threads: 1 });
-  globalThis.fetch = before;
+  try {
+    const engineUrl = pathToFileURL(folder).href;
+    return await Engine.open({ engineUrl, threadUrl: "", flavour: "simd128", threads: 1 }, beside);
+  } finally {
+    globalThis.fetch = before;
+  }
+}
+
+test("engines tell their threads, those beside a GPU do not", { skip: !built }, async () => {
+  const before = shares.report;
+  const told: number[] = [];
+  shares.report = (threads) => told.push(threads);
+  try {
+    const beside = await opened(true);
+    const engine = await opened();
+    assert.deepEqual(told, [0, 1]);
+    beside.close();
+    engine.close();
+    assert.deepEqual(told, [0, 1, 1, 0]);
+  } finally {
+    shares.report = before;
+  }
+});
+
+test("the engine hands out the steps that it has checked", { skip: !built }, async () => {
+  const engine = await opened();
   const bytes = new Uint8Array(Buffer.from(LIMITS.float32[0], "base64"));
   const plan = engine.loadPlan(bytes, "limits");
 
