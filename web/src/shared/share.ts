@@ -5,8 +5,8 @@ export const ALL = 0x7fffffff;
 
 /**
  * What the page and this worker know of each other. An isolated page and its worker share `cell`,
- * which has the number of threads that may run; `report` tells the page how many threads its largest
- * engine has.
+ * which has the number of threads that may run; `report` tells the page how many threads the
+ * worker's largest engine has.
  */
 export const shares: {
   cell: Int32Array<SharedArrayBuffer> | undefined;
