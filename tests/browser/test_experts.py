@@ -214,6 +214,29 @@ def test_storage_that_is_shortened_while_weights_are_read(visit, server, large):
     assert greedy(v, "/files/large.edge", asked)["ids"] == whole["ids"]
 
 
+def test_no_room(visit, server, context, mixtures):
+    """Where the browser has no room for the file, one error in words, and no storage is left."""
+    context.new_cdp_session(visit(server).page).send(
+        "Storage.overrideQuotaForOrigin", {"origin": server, "quotaSize": 1000}
+    )
+    got = visit(server).run(
+        """
+            const options = { expert_bytes: 0, cache_files: true };
+            const error = await ew.pipeline("text-generation", arg, options).catch(String);
+            const root = await navigator.storage.getDirectory();
+            const folder = await root.getDirectoryHandle("edgewise", { create: true });
+            const files = await folder.getDirectoryHandle("files", { create: true });
+            const sizes = [];
+            for await (const handle of files.values()) sizes.push((await handle.getFile()).size);
+            return { error, largest: Math.max(0, ...sizes) };
+        """,
+        url("bits"),
+    )
+    for part in ("OutOfMemory", "mixture-bits.edge", "not in the browser's storage", "room for"):
+        assert part in got["error"], got
+    assert got["largest"] < 1000, got
+
+
 def test_damaged(visit, server, mixtures):
     """A wrong bit in each expert: found when the first one is read."""
     data = bytearray((mixtures / "mixture-bits.edge").read_bytes())

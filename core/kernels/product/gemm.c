@@ -214,7 +214,19 @@ typedef struct {
   int32_t j0, nc, k0, kc, mc, nt;
   int32_t column_tasks;
   bool first, last;
+  /* rows of the block of b that is packed next, of which each tile prefetches a share */
+  const char *next;
+  int64_t next_row; /* bytes from row to row */
+  int32_t next_rows, next_bytes, next_share;
 } gemm_block;
+
+/* The packing of rows waits for memory, the tiles do not. */
+EW_INLINE void prefetch_next(gemm_block *s) {
+  for (int32_t i = 0; i < s->next_share && s->next_rows > 0; i++, s->next_rows--) {
+    for (int32_t at = 0; at < s->next_bytes; at += 64) __builtin_prefetch(s->next + at, 0, 2);
+    if (s->next_rows > 1) s->next += s->next_row;
+  }
+}
 
 static void pack_b_task(void *arg, int32_t index, int32_t thread) {
   gemm_block *s = arg;
@@ -312,6 +324,8 @@ static __attribute__((noinline)) void one_column(const gemm_block *s, const real
   }
 }
 
+enum { PREFETCH_Y = 64 }; /* products of a sum that take longer than prefetches of its lines */
+
 static void block_task(void *arg, int32_t index, int32_t thread) {
   gemm_block *s = arg;
   const ew_gemm_job *g = s->g;
@@ -353,6 +367,12 @@ static void block_task(void *arg, int32_t index, int32_t thread) {
         for (int32_t r = 0; r < MR; r++) row[r] = first + at_most(r, rows - 1) * a_row;
         ew_tile_of(s->kc, row, b, t, NR, NULL);
       }
+#if VF > 4
+      prefetch_next(s);
+      /* y has left the cache, and its lines arrive while their sums are computed */
+      for (int32_t r = 0; s->kc >= PREFETCH_Y && r < rows; r++)
+        for (int32_t c = 0; c < cols; c += 16) __builtin_prefetch(y + (int64_t)r * g->y_row + c, 1);
+#endif
       const bool in_place = direct && cols == NR && !alone && sums == t;
       real *out = in_place ? y : t;
       const intptr_t out_row = in_place ? g->y_row : NR;
@@ -389,6 +409,30 @@ static void gemm_plain(ew_context *ctx, const ew_gemm_job *g) {
     }
 }
 
+/* Rows of a up to which a block of b is used too briefly to hide how long its packing takes, and
+ * panels of b in a block whose next one is prefetched. */
+enum { AHEAD_ROWS = 256, AHEAD_PANELS = 8 };
+
+static void pack_b(const ew_gemm_job *g, real *panels, int32_t k0, int32_t kc, int32_t j0,
+                   int32_t nc);
+/* Whether b is a matrix of contiguous rows. */
+static bool in_rows(const ew_gemm_job *g) {
+  const ew_b_layout *layout = g->pack_b == pack_b ? g->b_more : NULL;
+  return layout && layout->col == 1 && layout->row != 1;
+}
+
+/* Has the tiles prefetch the block of b from row k0 and column j0 on, which may be none. */
+static void next_block(gemm_block *s, int32_t k0, int32_t j0, int32_t kc, int32_t nc) {
+  const ew_gemm_job *g = s->g;
+  const ew_b_layout *layout = g->b_more;
+  const int32_t bytes = (int32_t)ew_bytes_of_b(layout->type);
+  s->next_rows = 0;
+  if (j0 >= g->n) return;
+  s->next = (const char *)g->b + (k0 * layout->row + j0) * bytes, s->next_row = layout->row * bytes;
+  s->next_rows = at_most(g->k - k0, kc), s->next_bytes = at_most(g->n - j0, nc) * bytes;
+  s->next_share = blocks_of(s->next_rows, blocks_of(s->nc, NR) * blocks_of(g->m, MR * MAX_TILES));
+}
+
 void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t b_floats,
                  real *packed_a, int64_t a_floats, int32_t threads) {
   float stack[4096 + 1536];
@@ -408,6 +452,9 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
     return;
   }
   int64_t nc = b_floats / kc / NR * NR, mc = s.a_share / kc / MR * MR;
+  /* small blocks, the next of which fits in cache beside this one */
+  const bool ahead = VF > 4 && threads == 1 && g->m <= AHEAD_ROWS && in_rows(g);
+  if (ahead && nc > AHEAD_PANELS * NR) nc = AHEAD_PANELS * NR;
   if (nc > g->n) nc = (int64_t)blocks_of(g->n, NR) * NR;
   if (mc > g->m) mc = (int64_t)blocks_of(g->m, MR) * MR;
   s.mc = (int32_t)mc;
@@ -418,6 +465,7 @@ void ew_gemm_run(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
       if (threads == 1) {
         s.nt = (int32_t)nc, s.column_tasks = 1;
         pack_b_task(&s, 0, 0);
+        if (ahead) next_block(&s, s.last ? 0 : k0 + s.kc, s.last ? j0 + s.nc : j0, kc, (int32_t)nc);
         for (int32_t i = 0; i < blocks_of(g->m, s.mc); i++) {
           if (ew_stopping(ctx)) return;
           block_task(&s, i, 0);

@@ -104,9 +104,12 @@ export async function trialsOf(
   const result = slots.findIndex(({ kind }) => kind === "result");
   return device.aside(plan, slots.map(givenOf), async ({ load, read, expected }) => {
     const wanted = floats((await expected([result]))[0]!);
+    device.gpu.device.pushErrorScope("validation"); // of a compiler that refuses a variant
     const plans = values.map((value) => load({ ...device.tuned, [name]: value }));
+    const refused = device.gpu.device.popErrorScope();
     const failed = new Set<GpuPlan>();
     await Promise.all(plans.map((one) => one.compiled().catch(() => failed.add(one))));
+    await refused;
     const begin = performance.now();
     const trials = values.map((value) => new Trial(value, Infinity, 0));
     for (const [i, trial] of trials.entries()) {

@@ -18,6 +18,8 @@ import { type SomeExperts, type StoredWeights, Weights } from "./weights.ts";
 const ENTRY = 16; // bytes of ew_page_entry
 const USED = 8; // offset of its `used`
 const ALIGNMENT = 64;
+/** What Chrome (138) says is left on any larger disk, whatever it will allow. */
+const SAID_TO_BE_LEFT = 10 * 2 ** 30;
 
 /** Weights that can be read expert by expert: as they lie in a package, or in the model's file. */
 function mixedOf({ weights, files }: Pick<Manifest, "weights" | "files">): Weight[] {
@@ -83,7 +85,8 @@ export async function someWeights(
 /** @throws OutOfMemory if the model has to be stored and the browser has no room for it */
 async function checkStorage({ files, weights }: Manifest, found: FoundModel): Promise<void> {
   if (await found.stored!()) return;
-  const { quota = Infinity } = (await navigator.storage?.estimate?.()) ?? {};
+  const { quota = Infinity, usage = 0 } = (await navigator.storage?.estimate?.()) ?? {};
+  if (quota - usage >= SAID_TO_BE_LEFT) return;
   const ends = new Map<string, number>();
   const add = (file: string, end: number) => ends.set(file, Math.max(ends.get(file) ?? 0, end));
   for (const { offset, bytes } of files.values()) add("", offset + bytes); // the package's file
