@@ -49,7 +49,7 @@ export function taskMethods(scope: Scope): HandlersOf<"task"> {
       ),
     async task_feed(request, { signal, order }) {
       const { feedTask } = await import("../pipelines/index.ts");
-      return feedTask(task!, request, (work) => scope.turn(0, work, order, signal), signal);
+      return feedTask(task!, request, (work) => scope.turn(0, work, order), signal);
     },
     task_head: (request, { signal, order }) =>
       scope.turn(
