@@ -64,6 +64,7 @@ test("kernels whose tests the engine cannot run are tested by another engine", a
     gpu,
     wasm: { lacks: (names: string[]) => (lacks ? names.slice(0, 1) : []) } as unknown as Device,
     refused: new Map<string, string>(),
+    tuned: {},
     atOnce: async (_: Uint8Array, given: readonly Uint8Array[], wanted: readonly number[]) => {
       runs++;
       const zeros = wanted.map((i) => new Uint8Array(given[i]!.length));
@@ -80,6 +81,121 @@ test("kernels whose tests the engine cannot run are tested by another engine", a
   await checkNames(full, kernels);
   assert.ok(runs > 0);
   assert.ok(kernels.every((kernel) => full.refused.has(kernel)));
+});
+
+test("a form is tested with the values of tunables that it is used with", async () => {
+  new FakeGpu().install();
+  const gpu = { name: "tuned", subgroups: false };
+  const form = CASES.flatMap(({ forms }) => forms.flat()).find((name) =>
+    name.endsWith("of the results of matmul_nbits"),
+  )!;
+  const tests: string[] = [];
+  for (const tuned of [{}, { WIDE: 64 }, { WIDE: 0 }, { LANES: 256 }, { WIDE: 64, TILE: 32 }]) {
+    await checkNames(
+      {
+        gpu,
+        wasm: { lacks: () => [] } as unknown as Device,
+        refused: new Map<string, string>(),
+        tuned,
+        atOnce: async (_, given, wanted) => {
+          tests.push(JSON.stringify(tuned));
+          const zeros = wanted.map((i) => new Uint8Array(given[i]!.length));
+          return [zeros, zeros];
+        },
+      },
+      [form],
+    );
+  }
+  assert.deepEqual([...new Set(tests)], ["{}", '{"WIDE":64}', '{"WIDE":64,"TILE":32}']);
+});
+
+/** What a plan of two products of bytes is loaded with. */
+const bytes = (device: Device) =>
+  device.loadPlan(plan("int8"), "bytes", "", undefined, ["weight", "input", "temp"]);
+
+test("a test that does not end is repeated for the next plan", { skip: !built }, async () => {
+  const [device] = await open();
+  const own = device as GpuDevice;
+  const found = results.get(digestOf(own.gpu))!;
+  found.delete("integer_product");
+  let tests = 0;
+  const { atOnce } = own;
+  own.atOnce = () => {
+    tests++;
+    throw new OutOfMemory("none for a test", "", "");
+  };
+  for (const count of [1, 2]) {
+    bytes(device);
+    await assert.rejects(device.ready(), /none for a test/);
+    assert.equal(tests, count);
+  }
+  own.atOnce = atOnce;
+  bytes(device);
+  await device.ready();
+  assert.ok(own.refused.has("integer_product")); // a fake computes nothing
+  device.close();
+});
+
+test("a test hears of no failure of other work", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const own = device as GpuDevice;
+  const one = own.plan(await product(device));
+  const out = device.allocate(4, "out");
+  const test = () => {
+    const data = plan("float32");
+    const given = one.parts.slotBytes.map((bytes) => new Uint8Array(bytes));
+    return own.atOnce(data, given, [0]);
+  };
+  one.unchecked = true;
+  new Uint32Array((one.buffers.errors as unknown as { bytes: Uint8Array }).bytes.buffer)[0] = 1;
+  await test();
+  await assert.rejects(device.read(out), /index/);
+  gpu.onuncapturederror({ error: new Error("as if") });
+  await test();
+  await assert.rejects(device.read(out), /the GPU refused a command \(as if\)/);
+  const testing = test();
+  gpu.onuncapturederror({ error: new Error("its own") });
+  await assert.rejects(testing, /its own/);
+  device.close();
+});
+
+/** Members of ew_sampling that leave the logits as they are. */
+const ZEROS =
+  "do_sample min_length min_new_tokens presence_penalty frequency_penalty no_repeat_ngram_size " +
+  "encoder_no_repeat_ngram_size timestamp_begin remove_invalid_values forced_eos_n suppress_n " +
+  "begin_suppress_n bad_words_n bias_n";
+const GREEDY = {
+  ...Object.fromEntries(ZEROS.split(" ").map((name) => [name, 0])),
+  repetition_penalty: 1,
+  encoder_repetition_penalty: 1,
+  forced_bos_token_id: -1,
+  exponential_decay_start: -1,
+  num_beams: 1,
+};
+
+test("greedy tokens ahead are as many as the GPU is given at once", { skip: !built }, async () => {
+  const [device] = await open();
+  const own = device as GpuDevice;
+  const one = await product(device);
+  const x = device.allocate(1 << 21, "x");
+  device.bind(one, 0, x);
+  const { ahead } = device.picker!(x, 64).begin(GREEDY, 0)!;
+  const tokens = async () =>
+    (await ahead!({ plan: one, input: x, register: 0, past: 0, where: "", most: 8 })).length;
+  const work = own.plan(one).operations.reduce((sum, n) => sum + n);
+  const given: number[] = [];
+  const { give } = own.pace;
+  own.pace.give = (n, now) => {
+    given.push(n / work);
+    give.call(own.pace, n, now);
+  };
+  own.pace.bound = 100 * work;
+  assert.deepEqual([await tokens(), await tokens()], [1, 8]); // the first one is measured
+  own.pace.bound = 3.5 * work;
+  assert.equal(await tokens(), 3);
+  assert.deepEqual(given, [1, 8, 3]);
+  assert.equal(own.pace.given, 0);
+  device.close();
 });
 
 test("several buffers are read with one map", { skip: !built }, async () => {
@@ -237,7 +353,7 @@ test("a launch that is too much runs in pieces, between which the GPU can be los
   let waits = 0;
   gpu.queue.onSubmittedWorkDone = async () => void waits++;
   const run = async (bound: number): Promise<number[]> => {
-    [pace.bound, pace.least, pace.most] = [bound, bound, bound];
+    [pace.bound, pace.least, pace.most, pace.fewest] = [bound, bound, bound, 1];
     const before = [gpu.dispatches, waits] as const;
     starts.length = 0;
     device.run(one, "first");

@@ -549,7 +549,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
           for (const [slot, buffer] of there.entries()) plan.bind(slot, buffer, where);
           return plan;
         },
-        read: (slots) => this.fetchAll(
+        read: (slots) =>
+          this.fetchAll(
             slots.map((i) => [there[i]!, 0, given[i]!.length]),
             failures,
           ),

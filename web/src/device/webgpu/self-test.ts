@@ -98,7 +98,9 @@ interface AtOnce {
 /** What the result of a kernel or form is kept for: a form's holds for the tuned bodies in it. */
 function keyOf(name: string, tuned: AtOnce["tuned"]): string {
   if (!name.includes(" ")) return name; // kernels are tested before they are tuned
-  const tunables = name.split(/[ .]/).flatMap((kernel) => Object.entries(SHADERS[kernel]?.tune ?? {}));
+  const tunables = name
+    .split(/[ .]/)
+    .flatMap((kernel) => Object.entries(SHADERS[kernel]?.tune ?? {}));
   const values = tunables.flatMap(([tunable, [usual]]) => {
     const value = tuned[tunable] ?? usual;
     return value === usual ? [] : ` ${tunable}=${value}`;
