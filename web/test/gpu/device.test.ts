@@ -100,14 +100,22 @@ test("a form is tested with the values of tunables that it is used with", async 
         tuned,
         atOnce: async (_, given, wanted) => {
           tests.push(JSON.stringify(tuned));
-          const zeros = wanted.map((i) => new Uint8Array(given[i]!.length));
-          return [zeros, zeros];
+          const of = (value: number) =>
+            wanted.map((i) => {
+              const data = new Float32Array(given[i]!.length / 4).fill(value);
+              return new Uint8Array(data.buffer);
+            });
+          return [of(0), of(tuned.TILE ? 1 : 0)];
         },
       },
       [form],
     );
   }
   assert.deepEqual([...new Set(tests)], ["{}", '{"WIDE":64}', '{"WIDE":64,"TILE":32}']);
+  // kernels that were right without that
+  const wrong = [...results.get(digestOf(gpu))!].filter(([, why]) => why !== null);
+  assert.ok(wrong.some(([name]) => name === `${form} TILE=32 WIDE=64`));
+  assert.ok(wrong.every(([name]) => name.includes(" ")));
 });
 
 /** What a plan of two products of bytes is loaded with. */
@@ -174,8 +182,8 @@ const GREEDY = {
   num_beams: 1,
 };
 
-test("greedy tokens ahead are as many as the GPU is given at once", { skip: !built }, async () => {
-  const [device] = await open();
+test("greedy tokens ahead count as work that the GPU is given", { skip: !built }, async () => {
+  const [device, gpu] = await open();
   const own = device as GpuDevice;
   const one = await product(device);
   const x = device.allocate(1 << 21, "x");
@@ -190,12 +198,14 @@ test("greedy tokens ahead are as many as the GPU is given at once", { skip: !bui
     given.push(n / work);
     give.call(own.pace, n, now);
   };
-  own.pace.bound = 100 * work;
+  let waits = 0;
+  gpu.queue.onSubmittedWorkDone = async () => void waits++;
+  own.pace.bound = 10 * work;
   assert.deepEqual([await tokens(), await tokens()], [1, 8]); // the first one is measured
-  own.pace.bound = 3.5 * work;
-  assert.equal(await tokens(), 3);
-  assert.deepEqual(given, [1, 8, 3]);
-  assert.equal(own.pace.given, 0);
+  assert.deepEqual([given, own.pace.given, waits], [[1, 8], 0, 0]);
+  own.pace.give(3 * work, 0); // of another plan
+  assert.equal(await tokens(), 8);
+  assert.deepEqual([given, own.pace.given, waits], [[1, 8, 3, 8], 0, 1]);
   device.close();
 });
 

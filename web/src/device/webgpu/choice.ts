@@ -198,9 +198,9 @@ export class GpuPicker implements Picker {
     const { device, programs, pace } = this;
     await programs.made;
     const fits = pace ? Math.max(1, Math.floor(AHEAD_MS / pace)) : 1;
+    const most = Math.min(runs.most, fits, MAX_AHEAD);
     const plan = device.plan(runs.plan);
     if (plan.mixed || device.watcher) return [];
-    const most = Math.min(runs.most, fits, MAX_AHEAD, plan.atOnce);
     device.add(() => plan.connect(most));
     let started = 0;
     const tokens = await device.reading(() => {

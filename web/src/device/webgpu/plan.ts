@@ -305,11 +305,6 @@ export class GpuPlan implements PlanContext {
       return Promise.all(waits).then(() => this.wait(work));
   }
 
-  /** Runs that the GPU is given at once, at least one. */
-  get atOnce(): number {
-    return Math.max(1, Math.floor(this.device.pace.bound / Math.max(this.operationsOfRun, 1)));
-  }
-
   /** Notes runs that are submitted by `dispatch`. */
   give(runs: number): void {
     this.device.pace.give(runs * this.operationsOfRun, performance.now());

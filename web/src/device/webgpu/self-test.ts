@@ -122,13 +122,16 @@ export async function checkNames(device: AtOnce, names: readonly string[]): Prom
   const fresh = names.filter((name) => !found.has(key(name)));
   if (fresh.length) {
     const { CASES } = await import("../../gen/self_tests.ts");
+    const before = new Set(found.keys());
     const untested = new Set<string>(); // another engine may have what their tests take
     for (const one of CASES) {
       const its = [...one.kernels, ...one.forms[+mode.serial]!];
       if (!its.some((name) => fresh.includes(name))) continue;
       const wrong = await wrongIn(device, one);
       if (wrong === undefined) for (const name of its) untested.add(name);
-      else for (const name of its) found.set(key(name), found.get(key(name)) ?? wrong);
+      else
+        for (const name of its.map(key))
+          if (!before.has(name)) found.set(name, found.get(name) ?? wrong);
     }
     // without a test there is nothing to find out
     for (const name of fresh)
