@@ -145,6 +145,34 @@ test("a test that does not end is repeated for the next plan", { skip: !built },
   device.close();
 });
 
+test("forms of a plan in the place of one with a wrong form are tested", {
+  skip: !built,
+}, async () => {
+  const gpu = new FakeGpu();
+  gpu.info = { description: "a fake" };
+  mode.serial = false; // tests before it open such a GPU
+  const [device] = await open("webgpu", gpu);
+  const own = device as GpuDevice;
+  const wrong = "norm before gemm";
+  const { plan, slots } = CASES.find(({ forms }) => forms[0].includes(wrong))!;
+  const data = new Uint8Array(Buffer.from(plan, "base64"));
+  const kinds = slots.map(({ kind }) => (kind === "temp" ? "temp" : "state"));
+  const forms = async () => {
+    const handle = device.loadPlan(data.slice(), "forms", "", undefined, kinds);
+    await device.ready();
+    return own.plan(handle).forms;
+  };
+  const before = await forms();
+  assert.ok(before.includes(wrong));
+  results.get(digestOf(own.gpu))!.set(wrong, "as if");
+  const { tested } = own as unknown as { tested: Set<string> };
+  tested.clear();
+  const after = await forms();
+  assert.ok(!after.includes(wrong) && after.some((form) => !before.includes(form)), after.join());
+  assert.ok(after.every((form) => tested.has(form)));
+  device.close();
+});
+
 test("a test hears of no failure of other work", { skip: !built }, async () => {
   const [device, gpu] = await open();
   const own = device as GpuDevice;
