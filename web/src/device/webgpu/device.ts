@@ -20,25 +20,17 @@ import { Gpu, hasDots } from "./gpu.ts";
 import { Arenas, GpuMemory, type GpuRange, noMemory } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
-import { GpuPlan } from "./plan.ts";
+import { type Aside, GpuPlan } from "./plan.ts";
 import { kernelsOf } from "./steps.ts";
 import { Transfers, type WordRange, wordsOf } from "./transfer.ts";
 import { loadParts, missingParts } from "./variants.ts";
+
+export type { Aside }; // of tuning.ts
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
 /** A GPU that is lost again within this time is not tried again. */
 const PATIENCE_MS = 300_000;
 const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
-
-/** A plan on both devices, whose slots have memory of their own. */
-export interface Aside {
-  /** The plan on the GPU, with these values of tunables. */
-  load(tuned?: Readonly<Record<string, number>>): GpuPlan;
-  /** The contents of slots on the GPU. */
-  read(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
-  /** Those after a run in the engine. */
-  expected(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
-}
 
 /** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
 export class GpuDevice implements Device, GpuContext, ChoiceDevice {

@@ -40,6 +40,16 @@ export interface PlanPlaces {
   uploads: number;
 }
 
+/** A plan on both devices, whose slots have memory of their own. */
+export interface Aside {
+  /** The plan on the GPU, with these values of tunables. */
+  load(tuned?: Readonly<Record<string, number>>): GpuPlan;
+  /** The contents of slots on the GPU. */
+  read(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+  /** Those after a run in the engine. */
+  expected(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+}
+
 /** A plan that the engine in C has checked, on a GPU. */
 export class GpuPlan implements PlanContext {
   readonly parts: PlanParts;
