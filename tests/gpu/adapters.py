@@ -70,13 +70,14 @@ class Steady(Pace):
     def __init__(self, bound, most):
         super().__init__(False)
         self.bound, self.most, self.pieces = bound, most, 0
+        self.fewest = 1
 
     def piece(self, count, start, work):
         self.pieces += 1
         return min(max(super().piece(count, start, work), -(-count // self.most)), count - start)
 
-    def done(self, now):
-        self.given = 0
+    def done(self, now, waited):
+        self.read(self.submitted)
 
 
 @contextmanager

@@ -177,8 +177,46 @@ def test_a_form_that_a_gpu_computes_wrongly_is_refused(engine, lies, form):
     assert not self_test.check_forms(engine, {form})  # is known
 
 
-def test_steps_that_share_a_dispatch_wrongly_run_alone(engine, lies):
+def test_a_test_that_does_not_end_is_repeated(engine, breaks, monkeypatch):
+    def fails(*_):
+        raise EngineError("the GPU has no memory")
+
+    for check, names in (
+        (self_test.check_kernels, {"where"}),
+        (self_test.check_forms, {"norm before gemm"}),
+    ):
+        with monkeypatch.context() as m:
+            m.setattr(self_test, "_WRONG", {})
+            m.setattr(self_test, "_wrong", fails)
+            with pytest.raises(EngineError, match="no memory"):
+                check(engine, names)
+            m.setattr(self_test, "_wrong", lambda *_: "it by 1")
+            with pytest.warns(UserWarning, match="it by 1"):
+                check(engine, names)
+        assert engine.refused.keys() >= names
+
+
+def test_a_form_is_tested_with_the_values_of_tunables(engine, monkeypatch):
+    form, tests = {"copy of the results of matmul_nbits"}, []
+    monkeypatch.setattr(engine, "refused", {})
+    monkeypatch.setattr(self_test, "_WRONG", {})
+    monkeypatch.setattr(self_test, "_wrong", lambda engine, *_: tests.append(dict(engine.tuned)))
+    for values in ({}, {"WIDE": 16}, {"WIDE": 64}, {"WIDE": 16}):
+        monkeypatch.setattr(engine, "tuned", values)
+        monkeypatch.setattr(engine, "tested", set())
+        assert not self_test.check_forms(engine, form)
+    assert tests == [{}, {"WIDE": 16}, {"WIDE": 64}]
+
+
+def test_steps_that_share_a_dispatch_wrongly_run_alone(engine, lies, monkeypatch):
     lies("norm before gemm")
+    tested = []
+
+    def check(engine, forms):
+        tested.append(forms)
+        return self_test.check_forms(engine, forms)
+
+    monkeypatch.setattr("edgewise.host.webgpu.device.check_forms", check)
     x = np.random.default_rng(5).standard_normal((1, 64)).astype("f4")
     with pytest.warns(UserWarning, match="not used: .*norm before gemm"):
         session = InferenceSession(joined(), engine=engine)
@@ -188,6 +226,7 @@ def test_steps_that_share_a_dispatch_wrongly_run_alone(engine, lies):
     (compiled,) = session.plans.values()
     assert not compiled.loaded.info["onCpu"]
     assert compiled.loaded.forms.isdisjoint(engine.refused)
+    assert compiled.loaded.forms == tested[-1]  # of the plan that took its place, too
     session.free()
 
 

@@ -57,6 +57,27 @@ def test_results_do_not_depend_on_what_is_submitted_at_once(monkeypatch, product
     session.free()
 
 
+def test_nothing_is_given_after_a_read():
+    engine, device = gpu(), gpu().device
+    logits = device.allocate_state(4000)
+    reads = [lambda: device.highest(logits), lambda: device.top(logits)]
+    reads += [lambda: device.read(logits), lambda: device.write(logits, b"1", 1)]
+    nodes = [helper.make_node("Gather", ["x", "i"], ["y"])]
+    inputs = [("x", TensorProto.FLOAT, [9]), ("i", TensorProto.INT64, [2])]
+    session = InferenceSession(model(nodes, inputs, []), engine=engine)
+    x, i = np.arange(9, dtype="f4"), np.array([3, 1])
+    session.run(None, {"x": x, "i": i})
+    (compiled,) = session.plans.values()
+    reads.append(compiled.loaded.run)  # an index may be out of range
+    for read in reads:
+        engine.pace.give(5, 0)
+        assert engine.pace.given
+        read()
+        assert engine.pace.given == 0
+    session.free()
+    device.release(logits)
+
+
 @pytest.mark.parametrize("first", [2_000_000, 10_000])
 def test_a_step_beyond_what_steps_share_runs_in_pieces(monkeypatch, first):
     """If its workgroups are small enough."""

@@ -95,21 +95,75 @@ def test_the_pace_of_a_gpu(form):
     for ms, factor in ((10, 2), (50, 2), (150, 1), (150, 0.5), (50, 0.5)):
         pace.give(pace.bound, 1000)
         assert pace.waits(1)
-        pace.done(1000 + ms)
+        pace.done(1000 + ms, ms)
         assert (pace.bound, pace.given) == (factor * first, 0)
     pace.give(pace.bound // 4, 0)
-    pace.done(1)  # too little to tell
+    pace.done(1, 1)  # too little to tell
     assert pace.bound == first // 2
     for ms, bound in ((1, 1 << 40), (1000, first // 16)):
         for _ in range(20):
             pace.give(pace.bound, 0)
-            pace.done(ms)
+            pace.done(ms, ms)
         assert pace.bound == bound
-    # a pause between two submits is not the GPU's time
-    pace.give(pace.bound // 2, 0)
-    pace.give(pace.bound // 2, 5000)
-    pace.done(5030)
-    assert pace.bound == first // 16
+
+
+@both
+def test_a_pause_is_not_the_time_of_a_gpu(form):
+    """Neither one between two submits nor one between the last submit and the wait."""
+    pace = module(form, "gpu.pace").Pace(False)
+    first = pace.bound
+    for submits, end in (((0, 5000), 5030), ((0, 1), 10_000)):
+        for now in submits:
+            pace.give(first // 2, now)
+        pace.done(end, 30)
+        assert (pace.bound, pace.given) == (first, 0)
+
+
+@both
+def test_what_a_read_did_not_wait_for_is_still_given(form):
+    pace = module(form, "gpu.pace").Pace(False)
+    pace.give(5, 0)
+    earlier = pace.submitted
+    pace.give(3, 0)
+    later = pace.submitted
+    pace.read(earlier)
+    assert pace.given == 3
+    pace.give(4, 0)  # while the second read waits
+    pace.read(later)
+    assert pace.given == 4
+    pace.read(earlier)  # an answer that comes late
+    assert pace.given == 4
+    pace.done(10, 10)
+    pace.give(6, 0)
+    pace.read(later)
+    assert pace.given == 6
+
+
+@both
+@pytest.mark.parametrize("work", [0.3, 1, 5])
+def test_few_long_workgroups_stay_together(form, work):
+    """16 workgroups take as long as one, so pieces of fewer would only add their times; and the
+    bound, which plans beside them share, does not fall to the least.
+    """
+    pace = module(form, "gpu.pace").Pace(False)
+    first = pace.bound
+    work = int(work * first)
+    for _ in range(20):
+        start, now, pieces = 0, 0.0, 0
+        while start < 16:
+            if pace.waits(pace.bound):
+                now += 150
+                pace.done(now, 150)
+            size = pace.piece(16, start, work) if work > pace.bound else 16
+            pace.give(work * size // 16, now)
+            start, pieces = start + size, pieces + 1
+        now += 150
+        pace.done(now, 150)
+    assert pieces == {0.3: 1, 1: 1, 5: 6}[work / first]
+    assert pace.bound >= first // 4
+    # where they are more work than is given at first, pieces have fewer
+    assert pace.piece(16, 0, 16 * first) == 1
+    assert pace.piece(6400, 0, 100 * first) == 64
 
 
 @both

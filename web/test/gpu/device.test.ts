@@ -64,6 +64,7 @@ test("kernels whose tests the engine cannot run are tested by another engine", a
     gpu,
     wasm: { lacks: (names: string[]) => (lacks ? names.slice(0, 1) : []) } as unknown as Device,
     refused: new Map<string, string>(),
+    tuned: {},
     atOnce: async (_: Uint8Array, given: readonly Uint8Array[], wanted: readonly number[]) => {
       runs++;
       const zeros = wanted.map((i) => new Uint8Array(given[i]!.length));
@@ -80,6 +81,160 @@ test("kernels whose tests the engine cannot run are tested by another engine", a
   await checkNames(full, kernels);
   assert.ok(runs > 0);
   assert.ok(kernels.every((kernel) => full.refused.has(kernel)));
+});
+
+test("a form is tested with the values of tunables that it is used with", async () => {
+  new FakeGpu().install();
+  const gpu = { name: "tuned", subgroups: false };
+  const form = CASES.flatMap(({ forms }) => forms.flat()).find((name) =>
+    name.endsWith("of the results of matmul_nbits"),
+  )!;
+  const tests: string[] = [];
+  const all: Record<string, number>[] = [{}, { WIDE: 64 }, { WIDE: 0 }, { LANES: 256 }];
+  for (const tuned of [...all, { WIDE: 64, TILE: 32 }]) {
+    await checkNames(
+      {
+        gpu,
+        wasm: { lacks: () => [] } as unknown as Device,
+        refused: new Map<string, string>(),
+        tuned,
+        atOnce: async (_, given, wanted) => {
+          tests.push(JSON.stringify(tuned));
+          const of = (value: number) =>
+            wanted.map((i) => {
+              const data = new Float32Array(given[i]!.length / 4).fill(value);
+              return new Uint8Array(data.buffer);
+            });
+          return [of(0), of(tuned.TILE ? 1 : 0)];
+        },
+      },
+      [form],
+    );
+  }
+  assert.deepEqual([...new Set(tests)], ["{}", '{"WIDE":64}', '{"WIDE":64,"TILE":32}']);
+  // kernels that were right without that
+  const wrong = [...results.get(digestOf(gpu))!].filter(([, why]) => why !== null);
+  assert.ok(wrong.some(([name]) => name === `${form} TILE=32 WIDE=64`));
+  assert.ok(wrong.every(([name]) => name.includes(" ")));
+});
+
+/** What a plan of two products of bytes is loaded with. */
+const bytes = (device: Device) =>
+  device.loadPlan(plan("int8"), "bytes", "", undefined, ["weight", "input", "temp"]);
+
+test("a test that does not end is repeated for the next plan", { skip: !built }, async () => {
+  const [device] = await open();
+  const own = device as GpuDevice;
+  const found = results.get(digestOf(own.gpu))!;
+  found.delete("integer_product");
+  let tests = 0;
+  const { atOnce } = own;
+  own.atOnce = () => {
+    tests++;
+    throw new OutOfMemory("none for a test", "", "");
+  };
+  for (const count of [1, 2]) {
+    bytes(device);
+    await assert.rejects(device.ready(), /none for a test/);
+    assert.equal(tests, count);
+  }
+  own.atOnce = atOnce;
+  bytes(device);
+  await device.ready();
+  assert.ok(own.refused.has("integer_product")); // a fake computes nothing
+  device.close();
+});
+
+test("forms of a plan in the place of one with a wrong form are tested", {
+  skip: !built,
+}, async () => {
+  const gpu = new FakeGpu();
+  gpu.info = { description: "a fake" };
+  mode.serial = false; // tests before it open such a GPU
+  const [device] = await open("webgpu", gpu);
+  const own = device as GpuDevice;
+  const wrong = "norm before gemm";
+  const { plan, slots } = CASES.find(({ forms }) => forms[0].includes(wrong))!;
+  const data = new Uint8Array(Buffer.from(plan, "base64"));
+  const kinds = slots.map(({ kind }) => (kind === "temp" ? "temp" : "state"));
+  const forms = async () => {
+    const handle = device.loadPlan(data.slice(), "forms", "", undefined, kinds);
+    await device.ready();
+    return own.plan(handle).forms;
+  };
+  const before = await forms();
+  assert.ok(before.includes(wrong));
+  results.get(digestOf(own.gpu))!.set(wrong, "as if");
+  const { tested } = own as unknown as { tested: Set<string> };
+  tested.clear();
+  const after = await forms();
+  assert.ok(!after.includes(wrong) && after.some((form) => !before.includes(form)), after.join());
+  assert.ok(after.every((form) => tested.has(form)));
+  device.close();
+});
+
+test("a test hears of no failure of other work", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const own = device as GpuDevice;
+  const one = own.plan(await product(device));
+  const out = device.allocate(4, "out");
+  const test = () => {
+    const data = plan("float32");
+    const given = one.parts.slotBytes.map((bytes) => new Uint8Array(bytes));
+    return own.atOnce(data, given, [0]);
+  };
+  one.unchecked = true;
+  new Uint32Array((one.buffers.errors as unknown as { bytes: Uint8Array }).bytes.buffer)[0] = 1;
+  await test();
+  await assert.rejects(device.read(out), /index/);
+  gpu.onuncapturederror({ error: new Error("as if") });
+  await test();
+  await assert.rejects(device.read(out), /the GPU refused a command \(as if\)/);
+  const testing = test();
+  gpu.onuncapturederror({ error: new Error("its own") });
+  await assert.rejects(testing, /its own/);
+  device.close();
+});
+
+/** Members of ew_sampling that leave the logits as they are. */
+const ZEROS =
+  "do_sample min_length min_new_tokens presence_penalty frequency_penalty no_repeat_ngram_size " +
+  "encoder_no_repeat_ngram_size timestamp_begin remove_invalid_values forced_eos_n suppress_n " +
+  "begin_suppress_n bad_words_n bias_n";
+const GREEDY = {
+  ...Object.fromEntries(ZEROS.split(" ").map((name) => [name, 0])),
+  repetition_penalty: 1,
+  encoder_repetition_penalty: 1,
+  forced_bos_token_id: -1,
+  exponential_decay_start: -1,
+  num_beams: 1,
+};
+
+test("greedy tokens ahead count as work that the GPU is given", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const own = device as GpuDevice;
+  const one = await product(device);
+  const x = device.allocate(1 << 21, "x");
+  device.bind(one, 0, x);
+  const { ahead } = device.picker!(x, 64).begin(GREEDY, 0)!;
+  const tokens = async () =>
+    (await ahead!({ plan: one, input: x, register: 0, past: 0, where: "", most: 8 })).length;
+  const work = own.plan(one).operations.reduce((sum, n) => sum + n);
+  const given: number[] = [];
+  const { give } = own.pace;
+  own.pace.give = (n, now) => {
+    given.push(n / work);
+    give.call(own.pace, n, now);
+  };
+  let waits = 0;
+  gpu.queue.onSubmittedWorkDone = async () => void waits++;
+  own.pace.bound = 10 * work;
+  assert.deepEqual([await tokens(), await tokens()], [1, 8]); // the first one is measured
+  assert.deepEqual([given, own.pace.given, waits], [[1, 8], 0, 0]);
+  own.pace.give(3 * work, 0); // of another plan
+  assert.equal(await tokens(), 8);
+  assert.deepEqual([given, own.pace.given, waits], [[1, 8, 3, 8], 0, 1]);
+  device.close();
 });
 
 test("several buffers are read with one map", { skip: !built }, async () => {
@@ -237,7 +392,7 @@ test("a launch that is too much runs in pieces, between which the GPU can be los
   let waits = 0;
   gpu.queue.onSubmittedWorkDone = async () => void waits++;
   const run = async (bound: number): Promise<number[]> => {
-    [pace.bound, pace.least, pace.most] = [bound, bound, bound];
+    [pace.bound, pace.least, pace.most, pace.fewest] = [bound, bound, bound, 1];
     const before = [gpu.dispatches, waits] as const;
     starts.length = 0;
     device.run(one, "first");

@@ -20,12 +20,20 @@ interface Fake {
   kernels?: string[];
   /** Whether it is lost when it is read. */
   lost?: boolean;
+  /** Its test. */
+  checked?: () => Promise<void>;
 }
 
 /** A device whose steps take so many milliseconds: those of a GPU end when it is read. */
-function fake(ms: number, gpu: boolean, { kernels = ["gemm", "gemm"], lost = false }: Fake = {}) {
+function fake(ms: number, gpu: boolean, options: Fake = {}) {
+  const { kernels = ["gemm", "gemm"], lost = false, checked = async () => undefined } = options;
   let busy = 0;
   const device = {
+    tests: 0,
+    checked: () => {
+      device.tests++;
+      return checked();
+    },
     closed: false,
     guest: false,
     opened: 0,
@@ -194,6 +202,34 @@ test("a GPU that is lost meanwhile is closed, and not asked again on this day", 
   now = 2 * 86_400_000;
   assert.equal(await faster(fake(20, false), "a", [work()], opens(next)), next);
   assert.ok(next.steps > 0);
+});
+
+test("a GPU that is chosen is tested then, however long that takes", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const checked = () => new Promise<void>((resolve) => setTimeout(resolve, 9000));
+  const gpu = fake(1, true, { checked });
+  const found = faster(fake(20, false), "a", [work()], opens(gpu));
+  for (let i = 0; i < 50 && !gpu.tests; i++) await new Promise(setImmediate);
+  t.mock.timers.tick(9000);
+  assert.equal(await found, gpu);
+  assert.ok(gpu.steps > 0 && gpu.tests === 1);
+  const slow = fake(30, true, { checked });
+  assert.match(String(await faster(fake(20, false), "b", [work()], opens(slow))), /63 ms/);
+  assert.equal(slow.tests, 0);
+});
+
+test("a GPU that is faster and computes wrongly is closed", async (t) => {
+  t.mock.method(performance, "now", () => clock);
+  const checked = async () => {
+    throw new EngineError("the GPU computes wrongly");
+  };
+  const gpu = fake(1, true, { checked });
+  assert.match(String(await faster(fake(20, false), "a", [work()], opens(gpu))), /wrongly/);
+  assert.ok(gpu.closed);
+  const next = fake(1, true);
+  assert.match(String(await faster(fake(20, false), "a", [work()], opens(next))), /wrongly/);
+  assert.equal(next.opened, 0); // on this day
 });
 
 test("what another cause had is not remembered", async (t) => {

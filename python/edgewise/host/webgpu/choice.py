@@ -21,7 +21,7 @@ class Choice:
     """
 
     def __init__(self, engine: WebGPUEngine) -> None:
-        self.gpu, self.memory = engine.gpu, engine.device.memory
+        self.engine, self.gpu, self.memory = engine, engine.gpu, engine.device.memory
         self._pipelines: dict[tuple[str, int], Any] = {}
         self._pairs: list[Any] = []  # two GPUBuffers that levels write in turns
 
@@ -67,7 +67,7 @@ class Choice:
             source, offset = sink, 0
         compute.end()
         device.queue.submit([encoder.finish()])
-        return bytes(device.queue.read_buffer(source, 0, nbytes))
+        return self.engine.fetch(source, 0, nbytes)
 
     def _make_pairs(self, nbytes: int) -> None:
         if not self._pairs or self._pairs[0].size < nbytes:

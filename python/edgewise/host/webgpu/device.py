@@ -68,7 +68,7 @@ class WebGPUDevice(Device):
         queue = self.engine.gpu.device.queue
         if begin % 4 or end % 4:
             first, last = begin // 4 * 4, -(-end // 4) * 4
-            words = bytearray(queue.read_buffer(place.gpu_buffer, first, last - first))
+            words = bytearray(self.engine.fetch(place.gpu_buffer, first, last - first))
             words[begin - first : end - first] = view
             begin, view = first, memoryview(words)
         if len(view):
@@ -85,11 +85,9 @@ class WebGPUDevice(Device):
         place = self.memory.place(buffer)
         begin, end = place.offset + at, place.offset + at + count
         first = begin // 4 * 4
-        queue = self.engine.gpu.device.queue
         with self.engine.lock, in_words("a read"):
-            words = queue.read_buffer(place.gpu_buffer, first, -(-end // 4) * 4 - first)
-        self.engine.pace.given = 0  # all is done
-        return bytes(words[begin - first : end - first])
+            words = self.engine.fetch(place.gpu_buffer, first, -(-end // 4) * 4 - first)
+        return words[begin - first : end - first]
 
     def copy(self, source: Buffer, target: Buffer, nbytes: int | None = None) -> None:
         count = source.nbytes if nbytes is None else nbytes
@@ -150,7 +148,7 @@ class WebGPUDevice(Device):
         check_kernels(self.engine, set(plan.kernels))
         tune(self.engine, set(plan.kernels))
         loaded = self.load_untested(plan)
-        if check_forms(self.engine, loaded.forms):
+        while check_forms(self.engine, loaded.forms):
             loaded.free()
             loaded = self.load_untested(plan)
         return loaded

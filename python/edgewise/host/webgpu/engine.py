@@ -94,6 +94,14 @@ class WebGPUEngine(NativeEngine):
                     self._device.release(old)
             return self.temps[index]
 
+    def fetch(self, buffer: Any, begin: int, nbytes: int) -> bytes:
+        """Whole words of a GPUBuffer, when all that was submitted is done. The caller holds the
+        lock.
+        """
+        words = bytes(self.gpu.device.queue.read_buffer(buffer, begin, nbytes))
+        self.pace.read(self.pace.submitted)
+        return words
+
     @property
     def device(self) -> WebGPUDevice:  # type: ignore[override]
         """The GPU's memory and its plans, as sessions use them."""

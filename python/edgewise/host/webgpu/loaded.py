@@ -252,10 +252,10 @@ class WebGPUPlan(LoadedPlan):
                 launch.dispatch(compute)
             compute.end()
             commands = encoder.finish()
-            device.queue.read_buffer(self.errors, 0, 4)
+            self.engine.fetch(self.errors, 0, 4)
             start = perf_counter()
             device.queue.submit([commands])
-            device.queue.read_buffer(self.errors, 0, 4)  # which waits for it
+            self.engine.fetch(self.errors, 0, 4)  # which waits for it
             return perf_counter() - start
 
     def _go(self, runs: list[Run]) -> None:
@@ -345,8 +345,10 @@ class WebGPUPlan(LoadedPlan):
         """Waits until the GPU may be given more operations. Raises what ends the run."""
         pace = self.engine.pace
         if pace.waits(work):
+            begin = perf_counter()
             self.engine.gpu.device.queue.on_submitted_work_done_sync()
-            pace.done(1000 * perf_counter())
+            now = perf_counter()
+            pace.done(1000 * now, 1000 * (now - begin))
             self.ends.check()
 
     def _encode(self, first: int, end: int, compute: Any) -> None:
@@ -367,8 +369,7 @@ class WebGPUPlan(LoadedPlan):
         """Raises InputError where a step found an index that is out of range."""
         if not self.fails:
             return
-        queue = self.engine.gpu.device.queue
-        step, index = struct.unpack("<Ii", queue.read_buffer(self.errors, 0, 8))
+        step, index = struct.unpack("<Ii", self.engine.fetch(self.errors, 0, 8))
         if step:
             raise error_of(Failure(INDEX, step - 1, -1, -1, index), self.plan, "")
 

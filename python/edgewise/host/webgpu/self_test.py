@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .engine import WebGPUEngine
 
 _TESTED: set[str] = set()  # adapters that compute rightly, with their drivers
-_WRONG: dict[tuple[str, str], str | None] = {}  # {(adapter, name of a test): what is wrong}
+# {(adapter, name of a test, values of tunables): what is wrong}
+_WRONG: dict[tuple[str, str, str], str | None] = {}
 
 
 def check_gpu(engine: WebGPUEngine) -> None:
@@ -53,8 +54,8 @@ def check_kernels(engine: WebGPUEngine, kernels: set[str]) -> None:
     for case in test_cases():
         if case.name in engine.tested or kernels.isdisjoint(case.kernels):
             continue
-        engine.tested.add(case.name)
         wrong = _wrong_in(engine, case)
+        engine.tested.add(case.name)
         if wrong is not None:
             why = f"this GPU computes it wrongly ({wrong})"
             engine.refused |= dict.fromkeys(case.kernels, why)
@@ -75,8 +76,8 @@ def check_forms(engine: WebGPUEngine, forms: set[str]) -> bool:
         fresh = forms.intersection(case.forms[engine.serial]) - engine.tested
         if not fresh:
             continue
-        engine.tested |= fresh
         wrong = _wrong_in(engine, case)
+        engine.tested |= fresh
         if wrong is not None:
             engine.refused |= dict.fromkeys(fresh, f"this GPU computes it wrongly ({wrong})")
             words = ", ".join(sorted(fresh))
@@ -85,8 +86,8 @@ def check_forms(engine: WebGPUEngine, forms: set[str]) -> bool:
 
 
 def _wrong_in(engine: WebGPUEngine, case: TestCase) -> str | None:
-    """As _wrong, of a test that runs once for each adapter."""
-    key = adapter_of(engine), case.name
+    """As _wrong, of a test that runs once for each adapter and values of tunables."""
+    key = adapter_of(engine), case.name, str(sorted(engine.tuned.items()))
     if key not in _WRONG:
         _WRONG[key] = _wrong(engine, case.plan, case.slots)
     return _WRONG[key]

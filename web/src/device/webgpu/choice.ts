@@ -201,7 +201,7 @@ export class GpuPicker implements Picker {
     const most = Math.min(runs.most, fits, MAX_AHEAD);
     const plan = device.plan(runs.plan);
     if (plan.mixed || device.watcher) return [];
-    device.add(() => plan.connect());
+    device.add(() => plan.connect(most));
     let started = 0;
     const tokens = await device.reading(() => {
       started = performance.now();
@@ -233,6 +233,7 @@ export class GpuPicker implements Picker {
       encoder.copyBufferToBuffer(result, 0, block.gpu, offset, 4);
       encoder.copyBufferToBuffer(result, 0, tokens, 4 * i, 4);
     }
+    plan.give(most);
     device.gpu.device.queue.writeBuffer(sets, 0, values);
     plan.running = where;
     const ranges = [

@@ -20,25 +20,17 @@ import { Gpu, hasDots } from "./gpu.ts";
 import { Arenas, GpuMemory, type GpuRange, noMemory } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
-import { GpuPlan } from "./plan.ts";
+import { type Aside, GpuPlan } from "./plan.ts";
 import { kernelsOf } from "./steps.ts";
 import { Transfers, type WordRange, wordsOf } from "./transfer.ts";
 import { loadParts, missingParts } from "./variants.ts";
+
+export type { Aside }; // of tuning.ts
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
 /** A GPU that is lost again within this time is not tried again. */
 const PATIENCE_MS = 300_000;
 const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
-
-/** A plan on both devices, whose slots have memory of their own. */
-export interface Aside {
-  /** The plan on the GPU, with these values of tunables. */
-  load(tuned?: Readonly<Record<string, number>>): GpuPlan;
-  /** The contents of slots on the GPU. */
-  read(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
-  /** Those after a run in the engine. */
-  expected(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
-}
 
 /** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
 export class GpuDevice implements Device, GpuContext, ChoiceDevice {
@@ -142,21 +134,23 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     });
   }
 
-  /** Itself, after the test of its GPU. Throws EngineError if that computes wrongly. */
-  private async checked(): Promise<this> {
+  /**
+   * Itself, after the test of its GPU. Kernels and forms of plans that are loaded afterwards are
+   * tested, and shaders tuned. Throws EngineError if that computes wrongly.
+   */
+  async checked(): Promise<this> {
     const { checkGpu } = await import("./self-test.ts");
     await checkGpu(this, this.wasm);
     this.tested = new Set();
     return this;
   }
 
-  /** Opens a GPU that is none in software beside an engine. Throws as `open`. */
+  /**
+   * Opens a GPU that is none in software beside an engine, to measure it: call `checked` before its
+   * results are used. Throws as `open`.
+   */
   static async beside(wasm: Engine): Promise<GpuDevice> {
-    const gpu = await Gpu.open(false);
-    return new GpuDevice(gpu, wasm, wasm.options).checked().catch((e: unknown) => {
-      gpu.close();
-      throw e;
-    });
+    return new GpuDevice(await Gpu.open(false), wasm, wasm.options);
   }
 
   /** Frees what the engine holds for it. */
@@ -330,9 +324,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
 
   private async fetchAll(
     ranges: readonly (readonly [buffer: Buffer, at: number, bytes: number])[],
+    failures?: number,
   ): Promise<Uint8Array<ArrayBuffer>[]> {
     const places = ranges.map(([buffer, at, bytes]) => wordsOf(range(buffer), at, bytes));
-    const found = await this.fetchWords(places.map(([words]) => words));
+    const found = await this.fetchWords(
+      places.map(([words]) => words),
+      failures,
+    );
     return found.map((data, i) => {
       const [buffer, at, bytes] = ranges[i]!;
       const begin = range(buffer).offset + at - places[i]![1];
@@ -340,21 +338,30 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     });
   }
 
-  async fetchWords(words: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]> {
-    const plans = [...this.plans.values()].filter(({ unchecked }) => unchecked);
+  /** @param failures after which it hears of others; undefined: of all, and of plans that ran */
+  async fetchWords(
+    words: readonly WordRange[],
+    failures?: number,
+  ): Promise<Uint8Array<ArrayBuffer>[]> {
+    const own = failures !== undefined;
+    const heard = () => (own ? this.order.since(failures) : this.order.thrown());
+    const plans = own ? [] : [...this.plans.values()].filter(({ unchecked }) => unchecked);
     for (const plan of plans) plan.unchecked = false;
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
     if (words.every(({ bytes }) => !bytes) && !plans.length)
       return words.map(() => new Uint8Array(0));
-    const { given } = this.pace;
+    const { submitted } = this.pace;
     const reading = this.transfers.read([...words, ...errors]);
     for (const plan of plans) plan.anticipate();
-    const data = await reading.catch((e: unknown) => this.order.instead(e));
-    this.pace.given = Math.max(this.pace.given - given, 0); // is done
+    const data = await reading.catch((e: unknown) => {
+      heard(); // of which it may have come
+      throw e;
+    });
+    this.pace.read(submitted);
     const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);
-    this.order.thrown();
+    heard();
     if (wrong.length) throw wrong[0];
     return data;
   }
@@ -427,24 +434,23 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     const make = (): void | Promise<void> => {
       const plan = new GpuPlan(this, handle, bytes, kinds, where);
       const forms = this.untested(plan.forms);
-      const add = (one: GpuPlan) => {
-        this.plans.set(handle, one);
-        this.arenas.bind(one);
+      const add = () => {
+        this.plans.set(handle, plan);
+        this.arenas.bind(plan);
       };
-      if (!forms.length) add(plan);
-      else
-        return import("./self-test.ts")
-          .then(({ checkNames }) => checkNames(this, forms))
-          .then(
-            (wrong) => {
-              if (wrong) plan.free();
-              add(wrong ? new GpuPlan(this, handle, bytes, kinds, where) : plan);
-            },
-            (e: unknown) => {
-              plan.free();
-              throw e;
-            },
-          );
+      if (!forms.length) return add();
+      return this.computesWrongly(forms).then(
+        (wrong) => {
+          this.mark(forms);
+          if (!wrong) return add();
+          plan.free();
+          return make(); // without them, which may have other forms
+        },
+        (e: unknown) => {
+          plan.free();
+          throw e;
+        },
+      );
     };
     try {
       const ready = this.prepared(kernelsOf(bytes));
@@ -456,24 +462,33 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return handle;
   }
 
-  /** Names that were not asked for before; none where nothing is tested. */
+  /** Names that were not tested before; none where nothing is tested. */
   private untested(names: Iterable<string>): string[] {
     const { tested } = this;
-    const fresh = tested ? [...names].filter((name) => !tested.has(name)) : [];
-    for (const name of fresh) tested!.add(name);
-    return fresh;
+    return tested ? [...names].filter((name) => !tested.has(name)) : [];
+  }
+
+  /** Notes that names were tested. */
+  private mark(names: readonly string[]): void {
+    for (const name of names) this.tested?.add(name);
+  }
+
+  /** Tests kernels or forms. Returns whether one of them is wrong. */
+  private async computesWrongly(names: readonly string[]): Promise<boolean> {
+    return (await import("./self-test.ts")).checkNames(this, names);
   }
 
   /** Loads the shaders of kernels, and tests them; undefined: that was done. */
   private prepared(kernels: Iterable<string>): (() => Promise<void>) | undefined {
     const parts = missingParts(kernels, this.machine, this.gpu.software);
-    const fresh = this.untested(kernels);
-    if (!parts.length && !fresh.length) return undefined;
+    if (!parts.length && !this.untested(kernels).length) return undefined;
     return async () => {
       await loadParts(parts, this);
-      if (fresh.length) await (await import("./self-test.ts")).checkNames(this, fresh);
+      const fresh = this.untested(kernels); // after the plans before it
+      if (fresh.length) await this.computesWrongly(fresh);
       if (!this.gpu.software && fresh.some((kernel) => SHADERS[kernel]?.tune))
         await (await import("./tuning.ts")).tune(this, fresh);
+      this.mark(fresh);
     };
   }
 
@@ -502,6 +517,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     work: (on: Aside) => Promise<T>,
   ): Promise<T> {
     const { wasm, memory, machine, gpu } = this;
+    const { failures } = this.order; // those before are of other work
     const where = "self-test";
     const handle = wasm.loadPlan(bytes, where);
     const loaded: GpuPlan[] = [];
@@ -525,7 +541,11 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
           for (const [slot, buffer] of there.entries()) plan.bind(slot, buffer, where);
           return plan;
         },
-        read: (slots) => this.fetchAll(slots.map((i) => [there[i]!, 0, given[i]!.length])),
+        read: (slots) =>
+          this.fetchAll(
+            slots.map((i) => [there[i]!, 0, given[i]!.length]),
+            failures,
+          ),
         expected: (slots) => {
           wasm.init(handle, where);
           wasm.run(handle, where);

@@ -9,6 +9,9 @@ export class Order {
   private last: Promise<void> | undefined;
   /** The first failure of waiting work since the last call of `thrown`. */
   private failure: unknown;
+  /** How many there were, and the latest one. */
+  failures = 0;
+  private latest: unknown;
 
   /** Whether nothing is waiting. */
   get idle(): boolean {
@@ -39,8 +42,10 @@ export class Order {
 
   /** Notes a failure, which the next read reports. */
   fail(e: unknown): void {
-    this.failure ??=
+    this.latest =
       e instanceof EdgewiseError ? e : new EngineError(`the GPU failed (${message(e)})`);
+    this.failure ??= this.latest;
+    this.failures++;
   }
 
   /** Throws the failure of earlier work, once. */
@@ -50,10 +55,9 @@ export class Order {
     if (failure) throw failure;
   }
 
-  /** Throws the failure of earlier work, or else an error that may have come of it. */
-  instead(e: unknown): never {
-    this.thrown();
-    throw e;
+  /** Throws the latest failure if there were more than so many, and leaves it to others. */
+  since(failures: number): void {
+    if (this.failures > failures) throw this.latest;
   }
 
   /** Resolves when nothing is waiting. */

@@ -40,6 +40,16 @@ export interface PlanPlaces {
   uploads: number;
 }
 
+/** A plan on both devices, whose slots have memory of their own. */
+export interface Aside {
+  /** The plan on the GPU, with these values of tunables. */
+  load(tuned?: Readonly<Record<string, number>>): GpuPlan;
+  /** The contents of slots on the GPU. */
+  read(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+  /** Those after a run in the engine. */
+  expected(slots: readonly number[]): Promise<Uint8Array<ArrayBuffer>[]>;
+}
+
 /** A plan that the engine in C has checked, on a GPU. */
 export class GpuPlan implements PlanContext {
   readonly parts: PlanParts;
@@ -264,9 +274,14 @@ export class GpuPlan implements PlanContext {
     this.next = { registers: expected, commands: encoder.finish() };
   }
 
+  /** Operations of a run. */
+  private get operationsOfRun(): number {
+    return this.work(this.parts.initCount, this.operations.length);
+  }
+
   /** Whether a run is more work than a GPU is given at once. */
   private get large(): boolean {
-    return this.work(this.parts.initCount, this.operations.length) > this.device.pace.bound;
+    return this.operationsOfRun > this.device.pace.bound;
   }
 
   /** Whether a launch takes several dispatches. */
@@ -287,11 +302,22 @@ export class GpuPlan implements PlanContext {
     return this.large || this.launches.some((launch, i) => !launch && this.firsts[i]! >= initCount);
   }
 
-  /** Prepares `dispatch`. Returns a promise where pipelines are still being made. */
-  connect(): void | Promise<void> {
+  /**
+   * Prepares `dispatch`. Returns a promise where pipelines are still being made, or the GPU has
+   * enough to do.
+   * @param runs that are to be submitted at once
+   */
+  connect(runs = 0): void | Promise<void> {
     this.refresh(this.all);
     const waits = this.unmade(this.all);
-    if (waits.length) return Promise.all(waits).then(() => undefined);
+    const work = runs * this.operationsOfRun;
+    if (waits.length || this.device.pace.waits(work))
+      return Promise.all(waits).then(() => this.wait(work));
+  }
+
+  /** Notes runs that are submitted by `dispatch`. */
+  give(runs: number): void {
+    this.device.pace.give(runs * this.operationsOfRun, performance.now());
   }
 
   /** Adds the steps of a run to a pass; registers are the caller's. */
@@ -449,9 +475,11 @@ export class GpuPlan implements PlanContext {
     const { gpu, pace } = this.device;
     if (!pace.waits(work)) return;
     gpu.submit();
+    const begin = performance.now();
     await gpu.device.queue.onSubmittedWorkDone();
     if (gpu.lost) throw gpu.lost;
-    pace.done(performance.now());
+    const now = performance.now();
+    pace.done(now, now - begin);
   }
 
   /** First step of a launch, and the one after its last. */

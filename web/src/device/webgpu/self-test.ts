@@ -3,6 +3,7 @@
 
 import { KERNELS, PLAN, SLOTS } from "../../gen/self_test.ts";
 import type { TestCase } from "../../gen/self_tests.ts";
+import { SHADERS } from "../../gen/shaders.ts";
 import {
   difference,
   integers,
@@ -84,12 +85,27 @@ interface AtOnce {
   readonly wasm: Device;
   /** Kernels and forms that it computes wrongly, and why. */
   readonly refused: Map<string, string>;
+  /** Values of tunables that were chosen. */
+  readonly tuned: Readonly<Record<string, number>>;
   /** The contents of slots after a run of a plan, on it and in the engine. */
   atOnce(
     plan: Uint8Array,
     given: readonly Uint8Array[],
     wanted: readonly number[],
   ): Promise<[here: Uint8Array<ArrayBuffer>[], there: Uint8Array<ArrayBuffer>[]]>;
+}
+
+/** What the result of a kernel or form is kept for: a form's holds for the tuned bodies in it. */
+function keyOf(name: string, tuned: AtOnce["tuned"]): string {
+  if (!name.includes(" ")) return name; // kernels are tested before they are tuned
+  const tunables = name
+    .split(/[ .]/)
+    .flatMap((kernel) => Object.entries(SHADERS[kernel]?.tune ?? {}));
+  const values = tunables.flatMap(([tunable, [usual]]) => {
+    const value = tuned[tunable] ?? usual;
+    return value === usual ? [] : ` ${tunable}=${value}`;
+  });
+  return name + values.join("");
 }
 
 /**
@@ -102,24 +118,29 @@ interface AtOnce {
 export async function checkNames(device: AtOnce, names: readonly string[]): Promise<boolean> {
   const { gpu, refused } = device;
   const found = await known(gpu);
-  const fresh = names.filter((name) => !found.has(name));
+  const key = (name: string): string => keyOf(name, device.tuned);
+  const fresh = names.filter((name) => !found.has(key(name)));
   if (fresh.length) {
     const { CASES } = await import("../../gen/self_tests.ts");
+    const before = new Set(found.keys());
     const untested = new Set<string>(); // another engine may have what their tests take
     for (const one of CASES) {
       const its = [...one.kernels, ...one.forms[+mode.serial]!];
       if (!its.some((name) => fresh.includes(name))) continue;
       const wrong = await wrongIn(device, one);
       if (wrong === undefined) for (const name of its) untested.add(name);
-      else for (const name of its) found.set(name, found.get(name) ?? wrong);
+      else
+        for (const name of its.map(key))
+          if (!before.has(name)) found.set(name, found.get(name) ?? wrong);
     }
     // without a test there is nothing to find out
-    for (const name of fresh) if (!found.has(name) && !untested.has(name)) found.set(name, null);
+    for (const name of fresh)
+      if (!found.has(key(name)) && !untested.has(name)) found.set(key(name), null);
     await keep(gpu, found);
   }
-  const wrong = names.filter((name) => found.get(name));
+  const wrong = names.filter((name) => found.get(key(name)));
   for (const name of wrong) {
-    refused.set(name, `this GPU computes it wrongly (${found.get(name)!})`);
+    refused.set(name, `this GPU computes it wrongly (${found.get(key(name))!})`);
     console.warn(`edgewise: not run on the GPU: ${name}: ${refused.get(name)}`);
   }
   return wrong.length > 0;
