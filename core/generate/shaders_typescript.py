@@ -358,6 +358,8 @@ def part(which: str, shaders, kernels) -> str:
         serial = for_all(variants) != variants
         if serial and part_of(name):
             raise ValueError(f"{name}: shaders for GPUs in software are for language models")
+        if which == "serial":  # such GPUs have no tuned ones
+            variants = [variant for variant in variants if "tune" not in variant[1]]
         if serial if which == "serial" else part_of(name) == which:
             body += kernel_of(kernels[name], variants)
     text = "\n".join([*body, "};", ""])

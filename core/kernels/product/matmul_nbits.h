@@ -103,7 +103,7 @@ EW_INLINE bool ew_nbits_by_blocks(const ew_nbits *w) {
          p->bits == 4 && !p->format && p->block % 32 == 0 && p->k % p->block == 0 && p->n >= 4;
 }
 
-/* Computes and finishes y for at most EW_NBITS_ABREAST rows of a and EW_NBITS_COLS columns at least.
+/* Computes and finishes y: at most EW_NBITS_ABREAST rows, at least EW_NBITS_COLS columns.
  * columns: writes out[rows of a][EW_NBITS_COLS], of columns first, first + step and so on. They lie
  * far apart: each continues where it ended in the call before, so the processor sees a few long
  * streams of memory, which it fetches ahead, instead of short pieces.
