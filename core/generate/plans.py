@@ -134,7 +134,7 @@ def gpu_tuned(_table):
         "  kernel: string;",
         "  /** The default first. */",
         "  values: readonly number[];",
-        "  /** Plans in base64, with slots as logic/gpu/self_test.ts has them; the last is measured. */",
+        "  /** Plans in base64; slots as in logic/gpu/self_test.ts. The last plan is timed. */",
         "  cases: readonly {",
         "    slots: readonly { name: string; kind: string; count: number; limit: number }[];",
         "    plan: string;",

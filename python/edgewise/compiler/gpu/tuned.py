@@ -64,28 +64,17 @@ def _grouped(queries: int, keys: int, dim: int, v_dim: int) -> Make:
     return make
 
 
-def _rows(m: int, **more: int) -> list[Make]:
-    return [
-        _product(m, 96, 35, 4, 32, **more),
-        _product(m, 256, 9, 4, 128, **more),
-    ]
-
-
 ODD: dict[str, list[Make]] = {
     "WIDE": [
-        *_rows(1),
         _product(1, 112, 70, 4, 32),
         _product(1, 160, 35, 8, 32),
-        _product(1, 192, 41, 2, 64),
         FORMS["a norm, products of 4 bits and their product"],
     ],
-    "TILE": [
-        *_rows(35),
-        _product(70, 112, 70, 4, 32),
-        _product(35, 160, 35, 8, 32),
-        _product(35, 192, 41, 2, 64),
+    "TILE": [_product(70, 112, 70, 4, 32), _product(35, 160, 35, 8, 32)],
+    "BYTES": [
+        _product(35, 96, 35, 4, 32, accuracy_level=4),
+        _product(35, 256, 9, 4, 128, accuracy_level=4),
     ],
-    "BYTES": _rows(35, accuracy_level=4),
     "LANES": [_grouped(1, 37, 24, 17), _grouped(1, 261, 80, 68)],
     "QUERIES": [_grouped(11, 37, 24, 17), _grouped(9, 70, 80, 68)],
 }
