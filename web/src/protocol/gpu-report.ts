@@ -69,6 +69,8 @@ export interface GpuReport {
   cases: GpuCase[];
   /** The variants of shaders, `NAME value`, the default first. */
   variants: GpuTrial[];
+  /** Values of tunables with which the cases were measured; defaults where none is given. */
+  tuned: Record<string, number>;
   /** Names of the cases that failed, and why, or that there was no time for. */
   left: Record<string, string>;
   /** Microseconds of one dispatch in a row of many. */

@@ -102,6 +102,7 @@ export async function reportOf(
       test_ms,
       cases,
       variants,
+      tuned: { ...gpu.tuned },
       left,
       ...repeated,
     };
