@@ -69,11 +69,11 @@ class Steady(Pace):
 
     def __init__(self, bound, most):
         super().__init__(False)
-        self.bound, self.limit, self.pieces = bound, most, 0
+        self.bound, self.most, self.pieces = bound, most, 0
 
     def piece(self, count, start, work):
         self.pieces += 1
-        return min(max(super().piece(count, start, work), -(-count // self.limit)), count - start)
+        return min(max(super().piece(count, start, work), -(-count // self.most)), count - start)
 
     def done(self, now):
         self.given = 0
