@@ -33,7 +33,7 @@ export interface GpuTrial extends GpuComparison {
   refused: boolean;
   /** Milliseconds of a run; 0: it was not measured, since it is not right. */
   ms: number;
-  /** Whether it is the fastest right one: values after it were tried, and cases measured, with it. */
+  /** Whether it is the fastest right one, with which cases were measured. */
   chosen: boolean;
 }
 

@@ -110,6 +110,28 @@ test("a variant counts if it writes all of its results, and rightly", async (t) 
   assert.equal(took, 8 + 4 + 2 * (8 + 2 * 4)); // a run of each, and two rounds of 8 ms
 });
 
+test("a GPU's own clock that jumps measures nothing", async () => {
+  const device = await deviceOf("jumps", () => ({}));
+  const { fake } = device;
+  fake.features.add("timestamp-query");
+  const make = fake.createCommandEncoder.bind(fake);
+  fake.createCommandEncoder = () => {
+    const encoder = make() as { resolveQuerySet: (...given: unknown[]) => void };
+    const resolve = encoder.resolveQuerySet;
+    // squares of -n to -1
+    encoder.resolveQuerySet = (set, _, n, to) => resolve(set, -(n as number), n, to);
+    return encoder;
+  };
+  const [trials] = await trialsOf(device, of("QUERIES"), 1000);
+  assert.deepEqual(
+    trials.map(({ right, ms }) => [right, ms]),
+    [
+      [true, 0],
+      [true, 0],
+    ],
+  );
+});
+
 test("a variant that is refused is left out, and its error is no other's", async (t) => {
   for (const refused of ["by its compiler", "as it runs"] as const) {
     const device = await deviceOf(refused, (_, value) => (value === 1 ? {} : { refused }));

@@ -285,7 +285,7 @@ async function byTimestamps(device: GPUDevice, parts: readonly Part[]): Promise<
     encoder.copyBufferToBuffer(from, 0, to, 0, 8 * count);
     device.queue.submit([encoder.finish()]);
     await to.mapAsync(MAP_READ);
-    const at = new BigUint64Array(to.getMappedRange().slice(0));
+    const at = new BigUint64Array(to.getMappedRange(0, 8 * count).slice(0));
     // a clock may jump
     return parts.map((_, i) => Math.max(Number(at[2 * i + 1]! - at[2 * i]!) / 1e6, 0));
   } finally {
