@@ -134,22 +134,28 @@ def gpu_tuned(_table):
         "  kernel: string;",
         "  /** The default first. */",
         "  values: readonly number[];",
-        "  /** Of the plan, as logic/gpu/self_test.ts has them. */",
-        "  slots: readonly { name: string; kind: string; count: number; limit: number }[];",
-        "  /** In base64. */",
-        "  plan: string;",
+        "  /** Plans in base64; slots as in logic/gpu/self_test.ts. The last plan is timed. */",
+        "  cases: readonly {",
+        "    slots: readonly { name: string; kind: string; count: number; limit: number }[];",
+        "    plan: string;",
+        "  }[];",
         "}",
         "/** In the order in which they are chosen. */",
         "export const TUNINGS: readonly Tuning[] = [",
     ]
     for one in tunings():
         out += ["  {", f'    name: "{one.name}",', f'    kernel: "{one.kernel}",']
-        out += [f"    values: {list(one.values)},", "    slots: ["]
-        out += [
-            f'      {{ name: "{s.name}", kind: "{s.kind}", count: {s.count}, limit: {s.limit} }},'
-            for s in one.slots
-        ]
-        out += ["    ],", f'    plan: "{b64encode(one.plan.data).decode()}",', "  },"]
+        out += [f"    values: {list(one.values)},", "    cases: ["]
+        for plan, slots in one.cases:
+            data = b64encode(plan.data).decode()
+            out += ["      {", "        slots: ["]
+            out += [
+                f'          {{ name: "{s.name}", kind: "{s.kind}", count: {s.count},'
+                f" limit: {s.limit} }},"
+                for s in slots
+            ]
+            out += ["        ],", f'        plan: "{data}",', "      },"]
+        out += ["    ],", "  },"]
     return "\n".join([*out, "];", ""])
 
 

@@ -32,7 +32,7 @@ GPU_LIMITS = {"webgpu": 42_000, "webgpu-images": 10_000}
 GPU_LIMITS |= {"webgpu-bytes": 7_000, "webgpu-training": 7_000, "webgpu-serial": 5_000}
 GPU_LIMITS |= {"webgpu-probe": 3_000, "webgpu-choice": 2_000, "webgpu-test": 5_000}
 GPU_LIMITS |= {"webgpu-tests": 7_000}  # a plan for each kernel
-GPU_LIMITS |= {"webgpu-tuning": 3_000}
+GPU_LIMITS |= {"webgpu-tuning": 4_500}  # two plans for each tunable
 
 NAMES = ("edgewise", "edgewise-compiler")
 

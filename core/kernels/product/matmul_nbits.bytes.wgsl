@@ -1,8 +1,8 @@
 // tune: BYTES 0 32
 // groups: ceil_div(m, BYTES) * ceil_div(n, BYTES)
 // group: 64
-// when: BYTES > 0 and accuracy == 4 and bits == 4 and m > 8 and format == 0 and transposed == 0
-//     and block % 32 == 0 and k % block == 0
+// when: BYTES > 0 and accuracy == 4 and bits == 4 and 2 * m > BYTES and format == 0
+//     and transposed == 0 and block % 32 == 0 and k % block == 0
 // apply: activate = activate_{activation}; zero_of = zero_of_{zero_type}
 //
 // Prompts at accuracy_level 4: blocks of a are rounded to bytes with a scale each, as

@@ -1,7 +1,7 @@
 // tune: TILE 0 32 64
 // groups: ceil_div(m, TILE) * ceil_div(n, TILE)
 // group: 64
-// when: TILE > 0 and m > 8 and format == 0 and transposed == 0 and block % 32 == 0
+// when: TILE > 0 and 2 * m > TILE and format == 0 and transposed == 0 and block % 32 == 0
 // apply: activate = activate_{activation}; zero_of = zero_of_{zero_type}
 //
 // Prompts: a workgroup computes TILE x TILE elements of y, an invocation 4 x 4 or 8 x 8 of them.

@@ -44,7 +44,8 @@ async function measure(): Promise<void> {
 }
 
 function show({ adapter, test, cases, variants, left, ...rest }: GpuReport): void {
-  const wrong = [...test, ...cases].filter(({ right }) => !right).map(({ name }) => name);
+  const computed = [...test, ...cases, ...variants.filter(({ refused }) => !refused)];
+  const wrong = computed.filter(({ right }) => !right).map(({ name }) => name);
   const others = Object.keys(left).length;
   $("verdict").textContent = [
     `${adapter.name}${adapter.software ? ", in software" : ""}:`,
@@ -71,7 +72,9 @@ function show({ adapter, test, cases, variants, left, ...rest }: GpuReport): voi
   for (const name of ["copy", "save"]) input(name).disabled = false;
 }
 
-function result({ right, difference }: GpuReport["cases" | "variants"][number]): string {
+function result(one: GpuReport["cases" | "variants"][number]): string {
+  const { right, difference } = one;
+  if ("refused" in one && one.refused) return "refused";
   return right ? "right" : `wrong by ${difference?.toPrecision(2) ?? "no number"}`;
 }
 

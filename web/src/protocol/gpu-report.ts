@@ -27,14 +27,13 @@ export interface GpuCase extends GpuComparison {
   compile_ms: number;
 }
 
-/**
- * A value of a tunable of shaders that was tried. The default counts as right: it is in the test
- * before the first use, and may be more exact than the engine.
- */
+/** A value of a tunable of shaders that was tried. Those without time are in `left`. */
 export interface GpuTrial extends GpuComparison {
-  /** Milliseconds of a run; 0: it was not measured. */
+  /** Whether the GPU, or its compiler, refused it: then there is no difference. */
+  refused: boolean;
+  /** Milliseconds of a run; 0: it was not measured, since it is not right. */
   ms: number;
-  /** Whether it is the fastest right one, and so used. */
+  /** Whether it is the fastest right one, with which cases were measured. */
   chosen: boolean;
 }
 
@@ -70,6 +69,8 @@ export interface GpuReport {
   cases: GpuCase[];
   /** The variants of shaders, `NAME value`, the default first. */
   variants: GpuTrial[];
+  /** Values of tunables with which the cases were measured; defaults where none is given. */
+  tuned: Record<string, number>;
   /** Names of the cases that failed, and why, or that there was no time for. */
   left: Record<string, string>;
   /** Microseconds of one dispatch in a row of many. */

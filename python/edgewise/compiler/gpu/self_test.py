@@ -5,7 +5,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -112,9 +112,10 @@ class TestCase:
     slots: list[TestSlot]
 
 
-def forms_in(plan: Plan, serial: bool) -> list[str]:
-    """The forms that a GPU runs of a plan."""
-    facts = Facts(plan.data, [s.kind for s in plan.slots], serial, BINDINGS, BINDING_BYTES)
+def forms_in(plan: Plan, serial: bool, tuned: Mapping[str, int] | None = None) -> list[str]:
+    """The forms that a GPU runs of a plan. tuned: values of tunables."""
+    kinds = [slot.kind for slot in plan.slots]
+    facts = Facts(plan.data, kinds, serial, BINDINGS, BINDING_BYTES, tuned)
     groups = groups_of(facts, plan.data)
     inside = {i for group in groups for i in range(group.first, group.end)}
     groups += [Group(i, i + 1) for i in range(len(facts.steps)) if i not in inside]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ...compiler.declare.dtypes import FLOAT, unpack
-from ...compiler.gpu.tuned import Tuning, tunings
+from ...compiler.gpu.tuned import NAMES, Case, Tuning, tuning_of
 from ...errors import EngineError
 from ...logic.gpu.self_test import difference
-from ...logic.gpu.tuning import MAX_MS, Trial, fastest, rounds_of, runs_of
+from ...logic.gpu.tuning import MAX_MS, Trial, fastest, goes_on, refusal, runs_of, untried
 from .loaded import WebGPUPlan
 from .self_test import adapter_of, given_of, results_of
 
@@ -21,68 +23,98 @@ _TRIALS: dict[tuple[str, str], list[Trial]] = {}  # {(adapter, tunable): what wa
 
 def tune(engine: WebGPUEngine, kernels: set[str]) -> None:
     """Chooses the tunables of a plan's kernels, once for each adapter: `engine.tuned` then has
-    their values. On a GPU in software there is nothing to choose.
+    their values, and `engine.refused` kernels whose default computes wrongly. What there is no time
+    for has its default in this engine. On a GPU in software there is nothing to choose.
     """
-    fresh = [t for t in tunings() if t.kernel in kernels and t.name not in engine.tuned]
-    if engine.gpu.software or not fresh:
+    if engine.gpu.software:
         return
-    end = perf_counter() + MAX_MS / 1000
-    for tuning in fresh:
-        key = adapter_of(engine), tuning.name
-        if key not in _TRIALS:
-            _TRIALS[key] = trials_of(engine, tuning, end)
-        engine.tuned[tuning.name] = fastest(_TRIALS[key])
+    left: float = MAX_MS
+    for name, (kernel, values) in NAMES.items():
+        if kernel not in kernels or name in engine.tuned:
+            continue
+        key = adapter_of(engine), name
+        if key not in _TRIALS and left > 0:
+            _TRIALS[key], took = try_values(engine, tuning_of(name), left)
+            left -= took
+        trials = _TRIALS.get(key)
+        engine.tuned[name] = fastest(trials) if trials else values[0]
+        if trials and (why := refusal(trials)):
+            engine.refused[kernel] = why
+            warnings.warn(f"steps of {kernel} run on the processor: {why}", stacklevel=2)
 
 
-def trials_of(engine: WebGPUEngine, tuning: Tuning, end: float) -> list[Trial]:
-    """Tries the values of a tunable. end: when no further measurement begins, as of perf_counter.
+def try_values(engine: WebGPUEngine, tuning: Tuning, left: float) -> tuple[list[Trial], float]:
+    """Tries the values of a tunable in all its plans, and measures those that are right in the
+    last one.
 
-    A value with which the GPU fails has an infinite difference.
+    Args:
+        left: milliseconds of measurements after which no further round begins.
+
+    Returns:
+        (what was found of each, milliseconds of the measurements).
     """
-    plan, slots, host = tuning.plan, tuning.slots, engine.host_device
+    trials, took = untried(tuning.name, tuning.values), 0.0
+    for case in tuning.cases:
+        with ExitStack() as held:
+            plans = _compared(engine, tuning.name, trials, case, held)
+            if case is tuning.cases[-1]:
+                right = [(trial, plans[trial.value]) for trial in trials if trial.right]
+                took = _measure(right, left)
+    return trials, took
+
+
+def _compared(
+    engine: WebGPUEngine, name: str, trials: list[Trial], case: Case, held: ExitStack
+) -> dict[int, WebGPUPlan]:
+    """Runs a plan with each value. held: closes the plans.
+
+    Returns:
+        {value: the plan}.
+    """
+    plan, slots = case
+    device, host = engine.device, engine.host_device
     expected = results_of(host, host.load_plan(plan), plan, slots)
-    result = next(i for i, slot in enumerate(slots) if slot.kind == "result")
-    trials = [Trial(value, float("inf"), 0.0) for value in tuning.values]
-    buffers = [engine.device.allocate(slot.nbytes) for slot in plan.slots]
-    tried: list[tuple[Trial, WebGPUPlan]] = []
-    loaded: list[WebGPUPlan] = []
-    try:
-        for i, slot in enumerate(slots):
-            if slot.kind != "result":
-                engine.device.write(buffers[i], given_of(i, slot))
-        for trial in trials:
-            if perf_counter() > end:
-                break
-            try:
-                one = WebGPUPlan(engine, plan, {**engine.tuned, tuning.name: trial.value})
-                loaded.append(one)
-                for i, buffer in enumerate(buffers):
-                    one.bind(i, buffer)
-                one.run()
-                data = engine.device.read(buffers[result])
-            except EngineError:
-                continue
-            found = unpack(FLOAT, data, slots[result].count)
-            trial.difference = difference(expected[result], found)
-            if trial.right or trial is trials[0]:  # which may be more exact
-                tried.append((trial, one))
-        _measure(tried, end)
-    finally:
-        for one in loaded:
-            one.free()
-        for buffer in buffers:
-            engine.device.release(buffer)
-    return trials
+    buffers = [device.allocate(slot.nbytes) for slot in plan.slots]
+    out: dict[int, WebGPUPlan] = {}
+    for i, (slot, buffer) in enumerate(zip(slots, buffers)):
+        held.callback(device.release, buffer)
+        if slot.kind != "result":
+            device.write(buffer, given_of(i, slot))
+    for trial in trials:
+        if trial.refused:
+            continue
+        try:
+            one = WebGPUPlan(engine, plan, {**engine.tuned, name: trial.value})
+            held.callback(one.free)
+            for i, (slot, buffer) in enumerate(zip(slots, buffers)):
+                one.bind(i, buffer)
+                if slot.kind == "result":  # NaN, in place of what the value before it has left
+                    device.fill(buffer, 0xFF)
+            if plan.init_count:
+                one.init()
+            one.run()
+            found = [device.read(b) if s.kind == "result" else b"" for s, b in zip(slots, buffers)]
+        except EngineError:
+            trial.refused, trial.difference = True, float("inf")
+            continue
+        out[trial.value] = one
+        for slot, data, wanted in zip(slots, found, expected):
+            if slot.kind == "result":
+                apart = difference(wanted, unpack(FLOAT, data, slot.count))
+                trial.difference = max(trial.difference, apart)
+    return out
 
 
-def _measure(tried: list[tuple[Trial, WebGPUPlan]], end: float) -> None:
-    """Measures values in turns, as often as there is time for."""
+def _measure(tried: list[tuple[Trial, WebGPUPlan]], left: float) -> float:
+    """Measures values in turns, as often as there is time for. Returns milliseconds."""
+    begin = perf_counter()
     for trial, one in tried:
-        if perf_counter() > end:
-            return
         trial.ms = 1000 * one.seconds(1)
     runs = [runs_of(trial.ms) for trial, _ in tried]
-    left = 1000 * (end - perf_counter())
-    for _ in range(rounds_of([trial.ms for trial, _ in tried], left)):
+    rounds = 0
+    while goes_on(rounds, runs, left - 1000 * (perf_counter() - begin)):
         for (trial, one), count in zip(tried, runs):
-            trial.ms = min(trial.ms, 1000 * one.seconds(count) / count)
+            ms = 1000 * one.seconds(count) / count
+            trial.ms = min(trial.ms, ms) if rounds else ms
+        rounds += 1
+    return 1000 * (perf_counter() - begin)

@@ -3,7 +3,15 @@
 
 import { TUNINGS, type Tuning } from "../../gen/tuned.ts";
 import { difference } from "../../logic/gpu/self_test.ts";
-import { fastest, MAX_MS, rounds_of, runs_of, Trial } from "../../logic/gpu/tuning.ts";
+import {
+  fastest,
+  goes_on,
+  MAX_MS,
+  refusal,
+  runs_of,
+  type Trial,
+  untried,
+} from "../../logic/gpu/tuning.ts";
 import { EdgewiseError } from "../../shared/errors.ts";
 import { folder } from "../../shared/files/folders.ts";
 import type { Device } from "../device.ts";
@@ -12,6 +20,7 @@ import type { Gpu } from "./gpu.ts";
 import type { GpuPlan } from "./plan.ts";
 import { digestOf, floats, givenOf } from "./self-test.ts";
 import { kernelsOf } from "./steps.ts";
+import { Transfers } from "./transfer.ts";
 
 /** A GPU on which plans can be tried between others that wait. */
 interface Tuned {
@@ -19,6 +28,8 @@ interface Tuned {
   readonly wasm: Device;
   /** Values of tunables that were chosen. */
   readonly tuned: Record<string, number>;
+  /** Kernels that it computes wrongly, and why. */
+  readonly refused: Map<string, string>;
   aside<T>(
     bytes: Uint8Array,
     given: readonly Uint8Array[],
@@ -58,30 +69,35 @@ async function known(gpu: Gpu): Promise<Chosen> {
 
 /**
  * Chooses the tunables of a plan's kernels, once for each adapter, browser and version of Edgewise.
- * What there was no time to measure has its default, until the next visit.
+ * What there is no time for has its default, until the next visit. A kernel whose default computes
+ * wrongly is refused.
+ * @throws EngineError the GPU was lost
  */
 export async function tune(device: Tuned, kernels: readonly string[]): Promise<void> {
-  const { gpu, tuned } = device;
+  const { gpu, tuned, refused } = device;
   const found = await known(gpu);
-  let left = MAX_MS;
+  let left: number = MAX_MS;
   let fresh = false;
   for (const tuning of TUNINGS) {
-    const { name, kernel } = tuning;
+    const { name, kernel, values } = tuning;
     if (!kernels.includes(kernel)) continue;
-    let value = found[name];
-    if (value === undefined) {
-      const [trials, took] = await trialsOf(device, tuning, left).catch((e: unknown) => {
-        if (!(e instanceof EdgewiseError)) throw e;
-        return [[], MAX_MS] as [Trial[], number];
-      });
-      left -= took;
-      value = trials.length ? fastest(trials) : tuning.values[0]!;
-      if (left > 0 && trials.length) {
-        found[name] = value;
-        fresh = true;
-      }
+    tuned[name] = found[name] ?? values[0]!;
+    if (found[name] !== undefined || left <= 0) continue;
+    const [trials, took] = await trialsOf(device, tuning, left).catch((e: unknown) => {
+      if (gpu.lost || !(e instanceof EdgewiseError)) throw gpu.lost ?? e;
+      return [[], MAX_MS] as [Trial[], number];
+    });
+    left -= took;
+    if (!trials.length) continue;
+    tuned[name] = fastest(trials);
+    const why = refusal(trials);
+    if (why === null) {
+      found[name] = tuned[name]!;
+      fresh = true;
+    } else {
+      refused.set(kernel, why);
+      console.warn(`edgewise: not run on the GPU: ${kernel}: ${why}`);
     }
-    tuned[name] = value;
   }
   if (fresh)
     await folder("gpu", true)
@@ -90,65 +106,136 @@ export async function tune(device: Tuned, kernels: readonly string[]): Promise<v
 }
 
 /**
- * Tries the values of a tunable.
- * @param left milliseconds of measurements after which no further one begins
- * @returns what was found of each, and milliseconds; of none where the engine lacks the kernel
+ * Tries the values of a tunable in all its plans, and measures those that are right in the last.
+ * @param left milliseconds of measurements after which no further round begins
+ * @returns what was found of each, and milliseconds of the measurements; of none where the engine
+ *   lacks a kernel
  */
 export async function trialsOf(
   device: Tuned,
-  { name, values, slots, plan: base64 }: Tuning,
+  { name, values, cases }: Tuning,
   left: number,
 ): Promise<[trials: Trial[], ms: number]> {
-  const plan = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
-  if (device.wasm.lacks([...kernelsOf(plan)]).length) return [[], 0];
-  const result = slots.findIndex(({ kind }) => kind === "result");
-  return device.aside(plan, slots.map(givenOf), async ({ load, read, expected }) => {
-    const wanted = floats((await expected([result]))[0]!);
-    device.gpu.device.pushErrorScope("validation"); // of a compiler that refuses a variant
-    const plans = values.map((value) => load({ ...device.tuned, [name]: value }));
-    const refused = device.gpu.device.popErrorScope();
-    const failed = new Set<GpuPlan>();
-    await Promise.all(plans.map((one) => one.compiled().catch(() => failed.add(one))));
-    await refused;
-    const begin = performance.now();
-    const trials = values.map((value) => new Trial(value, Infinity, 0));
-    for (const [i, trial] of trials.entries()) {
-      if (performance.now() - begin > left) break;
-      if (failed.has(plans[i]!)) continue;
-      await plans[i]!.run(0, plans[i]!.parts.steps.length);
-      const [found] = await read([result]);
-      trial.difference = difference(wanted, floats(found!));
-    }
-    const rest = () => left - (performance.now() - begin);
-    await measure(
-      device.gpu,
-      // the default may be more exact than the engine
-      trials.flatMap((trial, i) =>
-        trial.right || (!i && trial.difference < Infinity) ? [[trial, plans[i]!]] : [],
-      ),
-      rest,
-    );
-    return [trials, performance.now() - begin];
-  });
+  const all = cases.map(({ slots, plan }) => ({
+    slots,
+    plan: Uint8Array.from(atob(plan), (c) => c.charCodeAt(0)),
+  }));
+  if (device.wasm.lacks(all.flatMap(({ plan }) => [...kernelsOf(plan)])).length) return [[], 0];
+  const trials = untried(name, values);
+  let took = 0;
+  for (const { slots, plan } of all)
+    await device.aside(plan, slots.map(givenOf), async (on) => {
+      const results = slots.flatMap(({ kind }, i) => (kind === "result" ? [i] : []));
+      const plans = await compared(device, name, trials, results, on);
+      if (plan === all.at(-1)!.plan) took = await measure(device.gpu, plans, left);
+    });
+  return [trials, took];
 }
 
 type Pair = [trial: Trial, plan: GpuPlan];
 
-/** Measures values in turns, as often as there is time for. */
-async function measure(gpu: Gpu, pairs: readonly Pair[], left: () => number): Promise<void> {
-  if (left() <= 0) return;
-  const once = pairs.map(([, plan]): Part => [plan, 1]);
-  const first = await timesOf(gpu, once);
-  first.forEach((ms, i) => {
+/** Runs a plan with each value. Returns those that were right in all plans so far. */
+async function compared(
+  device: Tuned,
+  name: string,
+  trials: readonly Trial[],
+  results: readonly number[],
+  { load, expected }: Aside,
+): Promise<Pair[]> {
+  const { gpu, tuned } = device;
+  const wanted = (await expected(results)).map(floats);
+  const left = trials.filter(({ refused }) => !refused);
+  const plans = await loaded(gpu, left, (trial) => load({ ...tuned, [name]: trial.value }));
+  const transfers = new Transfers(gpu);
+  const pairs: Pair[] = [];
+  for (const [i, trial] of left.entries()) {
+    const plan = plans[i];
+    const found = plan && (await resultsOf(gpu, transfers, plan, results));
+    if (!found) {
+      if (gpu.lost) throw gpu.lost;
+      trial.refused = true;
+      trial.difference = Infinity;
+      continue;
+    }
+    for (const [i, data] of found.entries())
+      trial.difference = Math.max(trial.difference, difference(wanted[i]!, floats(data)));
+    if (trial.right) pairs.push([trial, plan]);
+  }
+  transfers.close();
+  return pairs;
+}
+
+/** Plans with their programs; undefined where a compiler refuses one. */
+async function loaded(
+  { device }: Gpu,
+  trials: readonly Trial[],
+  load: (trial: Trial) => GpuPlan,
+): Promise<(GpuPlan | undefined)[]> {
+  device.pushErrorScope("validation");
+  let plans: GpuPlan[];
+  let heard: Promise<unknown>;
+  try {
+    plans = trials.map(load);
+  } finally {
+    heard = device.popErrorScope().catch(() => undefined); // lost
+  }
+  await heard;
+  const compiled = plans.map((plan) =>
+    plan.compiled().then(
+      () => plan,
+      () => undefined,
+    ),
+  );
+  return Promise.all(compiled);
+}
+
+/**
+ * Runs a plan and reads its results, by a way that takes no errors of other work from its reads.
+ * Undefined where the GPU refuses a command.
+ */
+async function resultsOf(
+  gpu: Gpu,
+  transfers: Transfers,
+  plan: GpuPlan,
+  results: readonly number[],
+): Promise<Uint8Array<ArrayBuffer>[] | undefined> {
+  const { initCount, steps } = plan.parts;
+  const places = results.map((slot) => plan.bufferOf(slot));
+  // NaN, in place of what the value before it has left
+  for (const { block, offset, bytes } of places) transfers.fill(block.gpu, offset, bytes, 255);
+  gpu.device.pushErrorScope("validation");
+  let refused: Promise<unknown>;
+  try {
+    if (initCount) await plan.run(0, initCount);
+    await plan.run(initCount, steps.length);
+    gpu.submit();
+  } finally {
+    refused = gpu.device.popErrorScope().catch(() => undefined); // lost
+  }
+  if (await refused) return undefined;
+  return transfers.read(
+    places.map(({ block, offset, bytes }) => ({ gpu: block.gpu, offset, bytes })),
+  );
+}
+
+/** Measures values in turns, as often as there is time for. Returns milliseconds. */
+async function measure(gpu: Gpu, pairs: readonly Pair[], left: number): Promise<number> {
+  const begin = performance.now();
+  const once = await timesOf(
+    gpu,
+    pairs.map(([, plan]): Part => [plan, 1]),
+  );
+  once.forEach((ms, i) => {
     pairs[i]![0].ms = ms;
   });
-  const rounds = rounds_of(first, left());
-  const parts = pairs.map(([, plan], i): Part => [plan, runs_of(first[i]!)]);
-  const all = Array.from({ length: rounds }, () => parts).flat();
-  (await timesOf(gpu, all)).forEach((ms, i) => {
-    const [trial] = pairs[i % pairs.length]!;
-    trial.ms = Math.min(trial.ms || Infinity, ms);
-  });
+  const runs = once.map(runs_of);
+  const parts = pairs.map(([, plan], i): Part => [plan, runs[i]!]);
+  for (let rounds = 0; goes_on(rounds, runs, left - (performance.now() - begin)); rounds++)
+    for (const [i, ms] of (await timesOf(gpu, parts)).entries()) {
+      const [trial] = pairs[i]!;
+      trial.ms = rounds ? Math.min(trial.ms, ms) : ms;
+    }
+  return performance.now() - begin;
 }
 
 /** A plan, and how often it runs. */
@@ -198,8 +285,9 @@ async function byTimestamps(device: GPUDevice, parts: readonly Part[]): Promise<
     encoder.copyBufferToBuffer(from, 0, to, 0, 8 * count);
     device.queue.submit([encoder.finish()]);
     await to.mapAsync(MAP_READ);
-    const at = new BigUint64Array(to.getMappedRange().slice(0));
-    return parts.map((_, i) => Number(at[2 * i + 1]! - at[2 * i]!) / 1e6);
+    const at = new BigUint64Array(to.getMappedRange(0, 8 * count).slice(0));
+    // a clock may jump
+    return parts.map((_, i) => Math.max(Number(at[2 * i + 1]! - at[2 * i]!) / 1e6, 0));
   } finally {
     queries.destroy();
     from.destroy();

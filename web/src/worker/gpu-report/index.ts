@@ -102,6 +102,7 @@ export async function reportOf(
       test_ms,
       cases,
       variants,
+      tuned: { ...gpu.tuned },
       left,
       ...repeated,
     };
@@ -142,16 +143,17 @@ async function measured(gpu: GpuDevice, one: ReportCase): Promise<GpuCase> {
   });
 }
 
-/** Every value of a tunable, with more time than before a plan. */
+/** Every value of a tunable, with more time than before a plan; cases run with the chosen one. */
 async function tried(gpu: GpuDevice, tuning: Tuning): Promise<GpuTrial[]> {
   await gpu.ready();
   const [trials] = await trialsOf(gpu, tuning, TRIALS_MS);
-  const chosen = trials.length ? fastest(trials) : undefined;
-  return trials.map(({ value, difference, ms }, i) => ({
+  if (trials.length) gpu.tuned[tuning.name] = fastest(trials);
+  return trials.map(({ value, right, refused, difference, ms }) => ({
     ...compared(`${tuning.name} ${value}`, difference),
-    ...(i === 0 && { right: true }),
+    right,
+    refused,
     ms,
-    chosen: value === chosen,
+    chosen: value === gpu.tuned[tuning.name],
   }));
 }
 
