@@ -25,8 +25,6 @@ import { kernelsOf } from "./steps.ts";
 import { Transfers, type WordRange, wordsOf } from "./transfer.ts";
 import { loadParts, missingParts } from "./variants.ts";
 
-export type { Aside }; // of tuning.ts
-
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
 /** A GPU that is lost again within this time is not tried again. */
 const PATIENCE_MS = 300_000;

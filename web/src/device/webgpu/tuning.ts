@@ -15,9 +15,8 @@ import {
 import { EdgewiseError } from "../../shared/errors.ts";
 import { folder } from "../../shared/files/folders.ts";
 import type { Device } from "../device.ts";
-import type { Aside } from "./device.ts";
 import type { Gpu } from "./gpu.ts";
-import type { GpuPlan } from "./plan.ts";
+import type { Aside, GpuPlan } from "./plan.ts";
 import { digestOf, floats, givenOf } from "./self-test.ts";
 import { kernelsOf } from "./steps.ts";
 import { Transfers } from "./transfer.ts";
