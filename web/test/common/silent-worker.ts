@@ -5,6 +5,8 @@ export interface Sent {
   id?: number;
   method?: string;
   abort?: boolean;
+  order?: number;
+  start?: unknown;
 }
 
 /** A worker with answers given by the test. */

@@ -154,9 +154,9 @@ test("forms of a plan in the place of one with a wrong form are tested", {
   const [device] = await open("webgpu", gpu);
   const own = device as GpuDevice;
   const wrong = "norm before gemm";
-  const { plan, slots } = CASES.find(({ forms }) => forms[0].includes(wrong))!;
+  const { plan, slots } = CASES.find(({ forms }) => forms[0]!.includes(wrong))!;
   const data = new Uint8Array(Buffer.from(plan, "base64"));
-  const kinds = slots.map(({ kind }) => (kind === "temp" ? "temp" : "state"));
+  const kinds = slots.map(([, kind]) => (kind === "temp" ? "temp" : "state"));
   const forms = async () => {
     const handle = device.loadPlan(data.slice(), "forms", "", undefined, kinds);
     await device.ready();

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import type { Device } from "../../src/device/device.ts";
-import type { Aside } from "../../src/device/webgpu/device.ts";
 import { Gpu } from "../../src/device/webgpu/gpu.ts";
 import type { GpuRange } from "../../src/device/webgpu/memory.ts";
-import type { GpuPlan } from "../../src/device/webgpu/plan.ts";
+import type { Aside, GpuPlan } from "../../src/device/webgpu/plan.ts";
 import { trialsOf, tune } from "../../src/device/webgpu/tuning.ts";
 import { TUNINGS } from "../../src/gen/tuned.ts";
 import { EngineError, PlanError } from "../../src/shared/errors.ts";
