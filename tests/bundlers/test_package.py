@@ -23,8 +23,8 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 # training alone with DoRA, pairs of sounds, texts and pictures, packing, averages, teachers,
 # estimates and cards by 20 kB.
 FILES_LIMIT, ONE_FILE_LIMIT = 305_000, 530_000
-# 3 MB was the goal; mixtures beyond memory, `auto` for everything, faster kernels, tests and variants
-# of shaders and priorities took 82 kB more
+# 3 MB was the goal; mixtures beyond memory, `auto` for everything, faster kernels, priorities, and
+# tests and variants of shaders took 82 kB more
 INSTALL_LIMIT = 3_100_000
 ENGINE_LIMIT = 150_000  # after brotli, as a site serves it; the largest of all builds
 WIDE_LIMIT = 156_000  # of the one with 64-bit addresses, which models beyond 4 GB alone load
