@@ -38,9 +38,7 @@ fn element(i: u32) {
     var s = 0f;
     let source = b * k_b + kv * k_h + j * k_s;
     for (var d = 0u; d < head_dim; d++) { s += q(query + d) * k(source + d); }
-    s *= scale;
-    if (softcap > 0f) { s = softcap * safe_tanh(s / softcap); }
-    if (has_mask) { s = masked(s, b * m_b + h * m_h + row * m_q + j * m_k); }
+    s = score_of(s, b * m_b + h * m_h + row * m_q + j * m_k);
     if (s > LOWEST) {
       let top = max(high, s);
       let w = exp(s - top);
@@ -66,5 +64,3 @@ fn element(i: u32) {
     }
   }
 }
-fn masked_f(s: f32, at: u32) -> f32 { return s + mask(at); }
-fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); }

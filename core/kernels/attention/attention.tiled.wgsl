@@ -64,10 +64,7 @@ fn run(at: u32, lane: u32) {
       let i = min(i0 + r, q_len - 1u);
       var score = LOWEST;
       if (j < limit && in_reach(j, position0 + i32(i))) {
-        score = s[r] * scale;
-        if (softcap > 0f) { score = softcap * safe_tanh(score / softcap); }
-        if (has_mask) { score = masked(score, b * m_b + h * m_h + i * m_q + j * m_k); }
-        score = max(score, LOWEST);
+        score = score_of(s[r], b * m_b + h * m_h + i * m_q + j * m_k);
       }
       scores[r * GROUP + lane] = score;
     }
@@ -135,5 +132,3 @@ fn broadcast(lane: u32, number: u32) -> u32 {
   if (lane == 0u) { shared_number = number; }
   return workgroupUniformLoad(&shared_number);
 }
-fn masked_f(s: f32, at: u32) -> f32 { return s + mask(at); }
-fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); }

@@ -45,10 +45,7 @@ fn run(at: u32, lane: u32) {
       var s = 0f;
       let source = b * k_b + kv * k_h + j * k_s;
       for (var d = 0u; d < head_dim; d++) { s += query[d] * k(source + d); }
-      s *= scale;
-      if (softcap > 0f) { s = softcap * safe_tanh(s / softcap); }
-      if (has_mask) { s = masked(s, b * m_b + h * m_h + i * m_q + j * m_k); }
-      score = max(s, LOWEST);
+      score = score_of(s, b * m_b + h * m_h + i * m_q + j * m_k);
     }
     let top = max(high, highest_of_lanes(lane, score));
     var w = 0f;
@@ -90,5 +87,3 @@ fn broadcast(lane: u32, number: u32) -> u32 {
   if (lane == 0u) { shared_number = number; }
   return workgroupUniformLoad(&shared_number);
 }
-fn masked_f(s: f32, at: u32) -> f32 { return s + mask(at); }
-fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); }
