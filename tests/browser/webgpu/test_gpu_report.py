@@ -2,7 +2,8 @@
 
 import json
 
-from .test_self_test import breaks
+from .test_limits import before_the_worker
+from .test_self_test import BROKEN
 
 MAKE = """
     const told = [];
@@ -28,7 +29,7 @@ def test_a_report(gpu_visit):
 
 
 def test_a_gpu_that_computes_wrongly_is_reported(gpu_visit):
-    gpu_visit.page.route("**/worker-webgpu.js", breaks)
+    before_the_worker(gpu_visit, BROKEN, "worker-webgpu.js")
     report = json.loads(gpu_visit.run(MAKE, 0.001))["report"]
     wrong = {one["name"] for one in report["test"] if not one["right"]}
     assert "RMSNormalization" in wrong and "Gather" not in wrong

@@ -50,12 +50,12 @@ COUNT = """() => {
 RUNS = 300
 
 
-def before_the_worker(visit, text):
+def before_the_worker(visit, text, script="worker.js"):
     def change(route):
         answer = route.fetch()
         route.fulfill(response=answer, body=text + answer.text())
 
-    visit.page.route("**/worker.js", change)
+    visit.page.route(f"**/{script}", change)
 
 
 @pytest.mark.parametrize(

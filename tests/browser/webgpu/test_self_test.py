@@ -32,14 +32,8 @@ KEPT = """
 """
 
 
-def breaks(route):
-    route.fulfill(
-        response=(found := route.fetch()), body=BROKEN + found.text(), headers=found.headers
-    )
-
-
 def test_a_gpu_that_computes_wrongly_is_refused(gpu_visit):
-    gpu_visit.page.route("**/worker-webgpu.js", breaks)
+    before_the_worker(gpu_visit, BROKEN, "worker-webgpu.js")
     got = gpu_visit.run(OPEN, "webgpu")
     assert "computes wrongly: RMSNormalization by " in got["error"]["what"], got
     assert gpu_visit.run(OPEN, "wasm")["name"] == "wasm"
@@ -56,11 +50,7 @@ def test_steps_of_a_kernel_that_is_wrong_run_in_webassembly(gpu_visit, sessions)
     expected = gpu_visit.run(SESSION, {"device": "wasm"})["y"]
     lowest = BROKEN.replace('.replaceAll("sqrt(", "abs(")', '.replace(/v ?> ?s ?[|][|]/, "v<s||")')
 
-    def breaks_pools(route):
-        answer = route.fetch()
-        route.fulfill(response=answer, body=lowest + answer.text())
-
-    gpu_visit.page.route("**/worker-webgpu.js", breaks_pools)
+    before_the_worker(gpu_visit, lowest, "worker-webgpu.js")
     for _ in range(2):  # also by the result that was kept
         got = gpu_visit.run(SESSION, {"device": "webgpu"})
         assert got["device"]["name"] == "webgpu"
@@ -92,11 +82,7 @@ def test_steps_that_share_a_dispatch_wrongly_run_alone(gpu_visit, gpu_files):
     lie = BROKEN.replace('.replaceAll("sqrt(", "abs(")', change)
     before_the_worker(gpu_visit, HARDWARE)
 
-    def change_heads(route):
-        answer = route.fetch()
-        route.fulfill(response=answer, body=lie + answer.text())
-
-    gpu_visit.page.route("**/worker-webgpu.js", change_heads)
+    before_the_worker(gpu_visit, lie, "worker-webgpu.js")
     for _ in range(2):  # also by the result that was kept
         got = gpu_visit.run(HEADS, {"device": "webgpu"})
         assert got["device"]["name"] == "webgpu" and got["device"]["gpu"]["onWasm"] == {}
